@@ -1,0 +1,31 @@
+//! Bytes to fields: CSV, PostgreSQL's COPY text and binary, NDJSON. Pure and synchronous: a decoder takes a
+//! slice and says how much it used; it opens nothing, waits for nothing and allocates nothing per record.
+//!
+//! A decoder is given whole chunks, cut at record borders by the source, and walks them record by record.
+//! Beside every fast path stands the plain state machine it must agree with; the tests run both.
+
+use inrush_core::{BadRecord, Fields};
+use std::ops::Range;
+
+/// One step of a decoder: the bytes of one record and whether its fields could be told apart.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The record's bytes in the chunk, line end included.
+    pub range: Range<usize>,
+    /// `Ok`: the fields are filled. `Err`: the record is refused; the fields mean nothing.
+    pub result: Result<(), BadRecord>,
+}
+
+/// Turns the chunks of one input into records.
+///
+/// The caller drives: `begin` once per chunk, then `next` with the same bytes until it gives `None`.
+/// The ranges of the steps follow each other without gap or overlap and end at the end of the chunk, also
+/// where records are bad: a decoder always finds its way to the next record. A bad record never makes a
+/// decoder read beyond the chunk, loop or panic, whatever the bytes.
+pub trait Decoder: Send {
+    /// Starts on a new chunk and forgets the last one.
+    fn begin(&mut self, chunk: &[u8]);
+
+    /// Decodes the next record into `fields`, or gives `None` at the end of the chunk.
+    fn next(&mut self, chunk: &[u8], fields: &mut Fields) -> Option<Step>;
+}

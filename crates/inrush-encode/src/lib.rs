@@ -1,0 +1,25 @@
+//! Fields to wire bytes: COPY text and COPY binary. Pure: no I/O, no clock, no allocation per row.
+//!
+//! An encoder is never the judge of a value. What it knows to be stored exactly as the server's own input
+//! function would store it, it encodes; everything else is [`Unsure`], and the row goes to the server as
+//! COPY text, where the server decides.
+
+use inrush_core::Record;
+
+pub mod copy_binary;
+pub mod copy_text;
+mod types;
+
+/// The encoder does not know what the server would make of the value in this column (index into the
+/// encoder's columns). Not an error: the row goes as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unsure {
+    /// Index of the column in the order they are sent.
+    pub column: usize,
+}
+
+/// Appends rows to a buffer of wire bytes.
+pub trait RowEncoder: Send {
+    /// Appends one row. On `Err` the buffer is as it was.
+    fn row(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Unsure>;
+}
