@@ -1,1 +1,28 @@
-//! See Cargo.toml.
+//! What the tests of all crates lean on: throw-away PostgreSQL servers of several versions, a proxy that
+//! breaks connections at chosen moments, and writers of the case files.
+//!
+//! Everything is synchronous and made for tests: what cannot be had ends the test with a panic that says
+//! why. Nothing outlives the test process, not even when it is killed, and nothing is ever signalled that
+//! was not started here.
+
+pub mod fixtures;
+mod installation;
+mod postgres;
+pub mod proxy;
+mod server_user;
+
+pub use installation::{Installation, Version};
+pub use postgres::{Database, Postgres, ServerOptions, StopMode};
+pub use server_user::ServerUser;
+
+/// Ends the test early, loudly, when a PostgreSQL version is not installed: prints
+/// `SKIPPED: needs PostgreSQL 18 (run tests/servers.sh)` to standard error past the capture of the test
+/// runner and returns from the calling function. With `INRUSH_TEST_REQUIRE_SERVERS=1` it panics instead.
+#[macro_export]
+macro_rules! require_server {
+    ($version:expr) => {
+        if !$crate::Installation::have_or_say_skipped($version) {
+            return;
+        }
+    };
+}

@@ -1,0 +1,179 @@
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Which PostgreSQL a test wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Version {
+    /// The oldest installed one that Inrush supports: the machine's own rather than a fetched one.
+    #[default]
+    Any,
+    /// This major version.
+    Major(u32),
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Version::Any => f.write_str("PostgreSQL 15 or newer"),
+            Version::Major(major) => write!(f, "PostgreSQL {major}"),
+        }
+    }
+}
+
+/// A PostgreSQL installation on this machine.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    major: u32,
+    version: String,
+    bin: PathBuf,
+    /// Directory of bundled libraries, for an installation that does not find its own.
+    libraries: Option<PathBuf>,
+}
+
+impl Installation {
+    /// Every installation of 15 or newer, oldest first, one per major version. Looked for once per process,
+    /// in this order: `PG_CONFIG`, the Debian and Red Hat directories, `pg_config` on PATH, and the
+    /// directory that `tests/servers.sh` fills ([`Installation::servers_dir`]).
+    pub fn all() -> &'static [Installation] {
+        static ALL: OnceLock<Vec<Installation>> = OnceLock::new();
+        ALL.get_or_init(|| {
+            let mut candidates: Vec<(PathBuf, bool)> = Vec::new();
+            if let Some(pg_config) = std::env::var_os("PG_CONFIG") {
+                candidates.extend(bin_of(&pg_config).map(|bin| (bin, false)));
+            }
+            for (parent, tail) in [("/usr/lib/postgresql", "bin"), ("/usr", "bin")] {
+                for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+                    let is_one =
+                        parent != "/usr" || entry.file_name().to_string_lossy().starts_with("pgsql-");
+                    if is_one {
+                        candidates.push((entry.path().join(tail), false));
+                    }
+                }
+            }
+            candidates.extend(bin_of(&OsString::from("pg_config")).map(|bin| (bin, false)));
+            for entry in std::fs::read_dir(Self::servers_dir()).into_iter().flatten().flatten() {
+                candidates.push((entry.path().join("bin"), true));
+            }
+            let mut found: Vec<Installation> = Vec::new();
+            for (bin, bundled) in candidates {
+                match Installation::at(&bin, bundled) {
+                    Some(one) if one.major >= 15 && !found.iter().any(|f| f.major == one.major) => {
+                        found.push(one)
+                    }
+                    _ => {}
+                }
+            }
+            found.sort_by_key(|one| one.major);
+            found
+        })
+    }
+
+    /// Where `tests/servers.sh` puts servers, one directory per major version:
+    /// `INRUSH_TEST_SERVERS`, else /var/cache/inrush-test-servers as root (the server's account must be able
+    /// to read it, and root's home is closed to it), else ~/.cache/inrush-test-servers.
+    pub fn servers_dir() -> PathBuf {
+        if let Some(dir) = std::env::var_os("INRUSH_TEST_SERVERS") {
+            return dir.into();
+        }
+        if rustix::process::geteuid().is_root() {
+            return "/var/cache/inrush-test-servers".into();
+        }
+        Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache/inrush-test-servers")
+    }
+
+    /// The installation for `version`, or `None` if there is none.
+    pub fn find(version: Version) -> Option<&'static Installation> {
+        match version {
+            Version::Any => Installation::all().first(),
+            Version::Major(major) => Installation::all().iter().find(|one| one.major == major),
+        }
+    }
+
+    /// Whether `version` is installed; if not, says on standard error that the test is skipped (or panics
+    /// when `INRUSH_TEST_REQUIRE_SERVERS` is set). Use it through [`crate::require_server!`].
+    ///
+    /// # Panics
+    /// As said above, and whenever there is no server at all: then nothing would be tested.
+    pub fn have_or_say_skipped(version: impl Into<Version>) -> bool {
+        let version = version.into();
+        if Installation::find(version).is_some() {
+            return true;
+        }
+        let fact = format!("needs {version} (run tests/servers.sh)");
+        let required = std::env::var_os("INRUSH_TEST_REQUIRE_SERVERS").is_some();
+        assert!(!required && version != Version::Any, "this test {fact}");
+        // Not eprintln!: the test runner shows captured output of failed tests only, and a skipped test
+        // that nobody sees is a test that does not exist.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {fact}");
+        false
+    }
+
+    /// The major version, such as 15.
+    pub fn major(&self) -> u32 {
+        self.major
+    }
+
+    /// The version as the server gives it, such as `15.18 (Debian 15.18-1)`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The directory of its programs.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+
+    /// Its `pg_config`, if it has one: what building an extension needs.
+    pub fn pg_config(&self) -> Option<PathBuf> {
+        Some(self.bin.join("pg_config")).filter(|path| path.exists())
+    }
+
+    /// A command that runs one of its programs with its own libraries; a client program that it lacks is
+    /// taken from PATH. The locale is C, so that messages are English, and no `PG*` variable of the
+    /// developer reaches it.
+    pub fn command(&self, program: &str) -> Command {
+        let path = self.bin.join(program);
+        let mut command = if path.exists() { Command::new(path) } else { Command::new(program) };
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
+        command.env("LC_ALL", "C").env_remove("LANGUAGE");
+        if let Some(libraries) = &self.libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        command
+    }
+
+    fn at(bin: &Path, bundled: bool) -> Option<Installation> {
+        if !bin.join("initdb").exists() {
+            return None;
+        }
+        let libraries = bin.parent().map(|prefix| prefix.join("lib")).filter(|lib| bundled && lib.is_dir());
+        let mut one = Installation { major: 0, version: String::new(), bin: bin.to_owned(), libraries };
+        let output = one.command("postgres").arg("--version").output().ok()?;
+        // "postgres (PostgreSQL) 15.18 (Debian 15.18-1)"; a beta is "19beta1".
+        let text = String::from_utf8(output.stdout).ok()?;
+        one.version = text.trim().strip_prefix("postgres (PostgreSQL) ")?.to_owned();
+        let digits = one.version.find(|c: char| !c.is_ascii_digit()).unwrap_or(one.version.len());
+        one.major = one.version[..digits].parse().ok()?;
+        Some(one)
+    }
+}
+
+impl From<u32> for Version {
+    fn from(major: u32) -> Version {
+        Version::Major(major)
+    }
+}
+
+fn bin_of(pg_config: &OsString) -> Option<PathBuf> {
+    let output = Command::new(pg_config).arg("--bindir").output().ok()?;
+    let bin = String::from_utf8(output.stdout).ok()?;
+    Some(PathBuf::from(bin.trim())).filter(|bin| bin.is_absolute())
+}
