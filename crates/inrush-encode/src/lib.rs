@@ -4,11 +4,14 @@
 //! function would store it, it encodes; everything else is [`Unsure`], and the row goes to the server as
 //! COPY text, where the server decides.
 
-use inrush_core::Record;
+use inrush_core::{FieldSource, PgType, Record};
 
 pub mod copy_binary;
 pub mod copy_text;
+mod session;
 mod types;
+
+pub use session::{IntervalStyle, Session};
 
 /// The encoder does not know what the server would make of the value in this column (index into the
 /// encoder's columns). Not an error: the row goes as text.
@@ -22,4 +25,15 @@ pub struct Unsure {
 pub trait RowEncoder: Send {
     /// Appends one row. On `Err` the buffer is as it was.
     fn row(&mut self, record: &Record<'_>, out: &mut Vec<u8>) -> Result<(), Unsure>;
+}
+
+/// One column of the COPY column list, in the order sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodeColumn {
+    /// Where its value comes from. Constants are text, as the type's input function reads it.
+    pub source: FieldSource,
+    /// Its type.
+    pub ty: PgType,
+    /// pg_attribute.atttypmod, -1 where none.
+    pub typmod: i32,
 }
