@@ -4,8 +4,17 @@
 //! A decoder is given whole chunks, cut at record borders by the source, and walks them record by record.
 //! Beside every fast path stands the plain state machine it must agree with; the tests run both.
 
+pub mod csv;
+pub mod encoding;
+mod scan;
+pub mod text;
+
 use inrush_core::{BadRecord, Fields};
 use std::ops::Range;
+
+/// Fields a record may have where no number is expected. A table has at most 1600 columns
+/// (MaxHeapAttributeNumber); the bound only keeps a line of nothing but delimiters from filling the memory.
+pub const MAX_FIELDS: usize = 1 << 16;
 
 /// One step of a decoder: the bytes of one record and whether its fields could be told apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +29,9 @@ pub struct Step {
 ///
 /// The caller drives: `begin` once per chunk, then `next` with the same bytes until it gives `None`.
 /// The ranges of the steps follow each other without gap or overlap and end at the end of the chunk, also
-/// where records are bad: a decoder always finds its way to the next record. A bad record never makes a
+/// where records are bad: a decoder always finds its way to the next record. Bytes that belong to no record
+/// (blank lines of NDJSON, the trailer of a binary file) are part of the range of a neighbour; a chunk of
+/// nothing else gives no step at all. A bad record never makes a
 /// decoder read beyond the chunk, loop or panic, whatever the bytes.
 pub trait Decoder: Send {
     /// Starts on a new chunk and forgets the last one.
@@ -28,4 +39,17 @@ pub trait Decoder: Send {
 
     /// Decodes the next record into `fields`, or gives `None` at the end of the chunk.
     fn next(&mut self, chunk: &[u8], fields: &mut Fields) -> Option<Step>;
+}
+
+/// Checks the number of fields of a record, in the words of copyfromparse.c (NextCopyFrom). `empty`: the
+/// record has no bytes, which is how a record without any field is written.
+fn check_count(found: usize, expected: Option<usize>, empty: bool) -> Result<(), BadRecord> {
+    let limit = expected.unwrap_or(MAX_FIELDS);
+    let (fact, field) = match expected {
+        Some(0) if empty => return Ok(()),
+        _ if found > limit || limit == 0 => ("extra data after last expected column".to_owned(), limit),
+        Some(expected) if found < expected => (format!("missing data for column {}", found + 1), found),
+        _ => return Ok(()),
+    };
+    Err(BadRecord { field: Some(field), ..BadRecord::format(fact) })
 }

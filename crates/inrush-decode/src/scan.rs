@@ -1,0 +1,269 @@
+//! The structural scan under the text formats: positions of the few bytes that mean something (delimiter,
+//! quote, line ends), found 64 bytes at a time.
+//!
+//! The scan runs ahead of the decoder by one window and leaves an index of positions; the decoder then only
+//! looks at those bytes. That keeps the unpredictable branch ("is there another one in this block?") out of
+//! the per-field loop, which is what a bit-by-bit walk of the masks spends its time on.
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+/// Bytes scanned ahead at a time. Its index in the worst case (every byte structural) is four times as
+/// large, in practice an eighth of it, and stays in the first-level cache.
+const WINDOW: usize = 4096;
+/// A block is what one mask covers.
+const BLOCK: usize = 64;
+/// Room for a whole window, and for one block more: [`flatten`] writes a few entries past the real ones.
+type Index = [u32; WINDOW + BLOCK];
+
+/// Which bytes are structural. Unused places repeat another needle.
+pub(crate) type Needles = [u8; 5];
+
+/// Finds structural bytes in a chunk, in order.
+pub(crate) struct Scanner {
+    needles: Needles,
+    level: Level,
+    index: Box<Index>,
+    /// Entries of `index` that are filled, and the next one to hand out.
+    filled: usize,
+    at: usize,
+    /// Bytes of the chunk the index has covered.
+    scanned: usize,
+}
+
+/// Which instructions the scan uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Plain 64-bit arithmetic; any machine.
+    #[cfg(any(test, not(target_arch = "x86_64")))]
+    Portable,
+    /// 16 bytes at a time; every x86-64.
+    #[cfg(target_arch = "x86_64")]
+    Sse2,
+    /// 32 bytes at a time; found at run time.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Level {
+    /// The best this machine has.
+    fn detect() -> Level {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if x86::has_avx2() { Level::Avx2 } else { Level::Sse2 }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            Level::Portable
+        }
+    }
+}
+
+impl Scanner {
+    pub(crate) fn new(needles: Needles) -> Scanner {
+        Scanner::with_level(needles, Level::detect())
+    }
+
+    fn with_level(needles: Needles, level: Level) -> Scanner {
+        Scanner { needles, level, index: Box::new([0; WINDOW + BLOCK]), filled: 0, at: 0, scanned: 0 }
+    }
+
+    /// Starts on a new chunk.
+    pub(crate) fn begin(&mut self) {
+        (self.filled, self.at, self.scanned) = (0, 0, 0);
+    }
+
+    /// Position of the next structural byte, which is used up; the length of the chunk when there is none.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, chunk: &[u8]) -> usize {
+        if self.at == self.filled && !self.refill(chunk) {
+            return chunk.len();
+        }
+        self.at += 1;
+        self.index[self.at - 1] as usize
+    }
+
+    /// As [`Scanner::next`], without using it up.
+    #[inline(always)]
+    pub(crate) fn peek(&mut self, chunk: &[u8]) -> usize {
+        if self.at == self.filled && !self.refill(chunk) {
+            return chunk.len();
+        }
+        self.index[self.at] as usize
+    }
+
+    /// Uses up every structural byte before `position`.
+    #[inline]
+    pub(crate) fn skip_to(&mut self, chunk: &[u8], position: usize) {
+        while self.peek(chunk) < position {
+            self.at += 1;
+        }
+    }
+
+    /// Scans on until the index holds something; `false` at the end of the chunk.
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, chunk: &[u8]) -> bool {
+        (self.filled, self.at) = (0, 0);
+        while self.filled == 0 {
+            if self.scanned >= chunk.len() {
+                return false;
+            }
+            let end = chunk.len().min(self.scanned + WINDOW);
+            let window = &chunk[self.scanned..end];
+            // Chunks are below 1 GB (Limits::MAX_RECORD_CEILING).
+            #[allow(clippy::cast_possible_truncation)]
+            let base = self.scanned as u32;
+            self.filled = match self.level {
+                #[cfg(any(test, not(target_arch = "x86_64")))]
+                Level::Portable => index_portable(window, base, self.needles, &mut self.index),
+                #[cfg(target_arch = "x86_64")]
+                Level::Sse2 => x86::index_sse2(window, base, self.needles, &mut self.index),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: this level is only chosen where the features were found.
+                Level::Avx2 => unsafe { x86::index_avx2(window, base, self.needles, &mut self.index) },
+            };
+            self.scanned = end;
+        }
+        true
+    }
+}
+
+/// The loop over the blocks of a window; `$mask` turns a `&[u8; 64]` into the mask of its structural bytes.
+/// A macro and not a function with a closure: a closure with vector instructions is not reliably inlined
+/// into a function without them.
+macro_rules! index_window {
+    ($window:expr, $base:expr, $index:expr, $mask:expr) => {{
+        let (window, index): (&[u8], &mut $crate::scan::Index) = ($window, $index);
+        let mut base: u32 = $base;
+        let mut filled = 0;
+        let (blocks, tail) = window.as_chunks::<{ $crate::scan::BLOCK }>();
+        for block in blocks {
+            filled = $crate::scan::flatten($mask(block), base, index, filled);
+            base += $crate::scan::BLOCK as u32;
+        }
+        if !tail.is_empty() {
+            let mut block = [0; $crate::scan::BLOCK];
+            block[..tail.len()].copy_from_slice(tail);
+            let mask = $mask(&block) & ((1 << tail.len()) - 1);
+            filled = $crate::scan::flatten(mask, base, index, filled);
+        }
+        filled
+    }};
+}
+use index_window;
+
+/// Appends the positions of the bits of `mask` to the index and gives its new length.
+///
+/// The first entries are written whether or not there are so many bits: a fixed number of writes is cheaper
+/// than a loop whose length cannot be predicted.
+#[inline(always)]
+fn flatten(mut mask: u64, base: u32, index: &mut Index, filled: usize) -> usize {
+    let count = mask.count_ones() as usize;
+    let Some(out) = index[filled..].first_chunk_mut::<BLOCK>() else { return filled };
+    let mut put = |from: usize, to: usize| {
+        for slot in &mut out[from..to] {
+            *slot = base + mask.trailing_zeros();
+            mask &= mask.wrapping_sub(1);
+        }
+    };
+    put(0, 4);
+    if count > 4 {
+        put(4, 8);
+        if count > 8 {
+            put(8, 16);
+            if count > 16 {
+                put(16, count);
+            }
+        }
+    }
+    filled + count
+}
+
+/// The scan in 64-bit arithmetic.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn index_portable(window: &[u8], base: u32, needles: Needles, index: &mut Index) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const LOW: u64 = ONES * 0x7f;
+    let wanted = needles.map(|needle| ONES * u64::from(needle));
+    index_window!(window, base, index, |block: &[u8; BLOCK]| {
+        let mut mask = 0;
+        for (i, word) in block.as_chunks::<8>().0.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            let mut hits = 0;
+            for needle in wanted {
+                // The high bit of each byte that is zero after the XOR; exact, no carry between bytes.
+                let x = word ^ needle;
+                hits |= !(((x & LOW) + LOW) | x | LOW);
+            }
+            // Gathers the eight high bits into one byte.
+            mask |= ((hits >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (i * 8);
+        }
+        mask
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn levels() -> Vec<Level> {
+        let mut levels = vec![Level::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            levels.push(Level::Sse2);
+            if x86::has_avx2() {
+                levels.push(Level::Avx2);
+            } else {
+                println!("skipped: this machine has no AVX2, its scan is not tested");
+            }
+        }
+        levels
+    }
+
+    fn all(level: Level, needles: Needles, chunk: &[u8]) -> Vec<usize> {
+        let mut scanner = Scanner::with_level(needles, level);
+        scanner.begin();
+        let mut found = Vec::new();
+        loop {
+            assert_eq!(scanner.peek(chunk), scanner.peek(chunk));
+            let p = scanner.next(chunk);
+            if p == chunk.len() {
+                return found;
+            }
+            found.push(p);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_level_finds_what_a_loop_finds(
+            chunk in proptest::collection::vec(prop_oneof![3 => any::<u8>(), 2 => Just(b','), 1 => Just(0x80)], 0..9000),
+            other in any::<u8>(),
+        ) {
+            let needles = [b',', b'\n', other, 0x80, 0];
+            let plain: Vec<usize> = (0..chunk.len()).filter(|&i| needles.contains(&chunk[i])).collect();
+            for level in levels() {
+                prop_assert_eq!(&all(level, needles, &chunk), &plain, "{:?}", level);
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_full_of_hits_fits() {
+        let chunk = vec![b','; 3 * WINDOW + 7];
+        for level in levels() {
+            assert_eq!(all(level, [b','; 5], &chunk).len(), chunk.len(), "{level:?}");
+        }
+    }
+
+    #[test]
+    fn long_stretches_without_a_hit_are_passed() {
+        let mut chunk = vec![b'a'; 5 * WINDOW];
+        chunk.push(b',');
+        for level in levels() {
+            assert_eq!(all(level, [b','; 5], &chunk), [5 * WINDOW], "{level:?}");
+        }
+    }
+}

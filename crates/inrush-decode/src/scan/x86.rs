@@ -1,0 +1,61 @@
+//! The structural scan with vector instructions of x86-64.
+
+use super::{BLOCK, Index, Needles, index_window};
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8,
+    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8,
+};
+
+/// Whether [`index_avx2`] may be called.
+pub(super) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt")
+}
+
+/// 16 bytes at a time.
+pub(super) fn index_sse2(window: &[u8], base: u32, needles: Needles, index: &mut Index) -> usize {
+    let wanted = needles.map(|needle| {
+        // SAFETY: SSE2 is part of x86-64.
+        unsafe { _mm_set1_epi8(needle.cast_signed()) }
+    });
+    index_window!(window, base, index, |block: &[u8; BLOCK]| {
+        let mut mask = 0;
+        for (i, part) in block.as_chunks::<16>().0.iter().enumerate() {
+            // SAFETY: SSE2 is part of x86-64; the load reads the 16 bytes of `part` and needs no alignment.
+            let bits = unsafe {
+                let bytes = _mm_loadu_si128(part.as_ptr().cast::<__m128i>());
+                let mut hits = _mm_cmpeq_epi8(bytes, wanted[0]);
+                for needle in &wanted[1..] {
+                    hits = _mm_or_si128(hits, _mm_cmpeq_epi8(bytes, *needle));
+                }
+                _mm_movemask_epi8(hits)
+            };
+            mask |= u64::from(bits.cast_unsigned()) << (i * 16);
+        }
+        mask
+    })
+}
+
+/// 32 bytes at a time.
+///
+/// # Safety
+/// The machine must have what [`has_avx2`] looks for.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(super) unsafe fn index_avx2(window: &[u8], base: u32, needles: Needles, index: &mut Index) -> usize {
+    let wanted = needles.map(|needle| _mm256_set1_epi8(needle.cast_signed()));
+    index_window!(window, base, index, |block: &[u8; BLOCK]| {
+        let mut mask = 0;
+        for (i, part) in block.as_chunks::<32>().0.iter().enumerate() {
+            // SAFETY: the load reads the 32 bytes of `part` and needs no alignment.
+            let bytes = unsafe { _mm256_loadu_si256(part.as_ptr().cast::<__m256i>()) };
+            let mut hits = _mm256_cmpeq_epi8(bytes, wanted[0]);
+            for needle in &wanted[1..] {
+                hits = _mm256_or_si256(hits, _mm256_cmpeq_epi8(bytes, *needle));
+            }
+            mask |= u64::from(_mm256_movemask_epi8(hits).cast_unsigned()) << (i * 32);
+        }
+        mask
+    })
+}

@@ -1,0 +1,6 @@
+//! The decoders from outside: what each format gives for an input, the fast path and the plain state machine
+//! alike, however the input is cut into chunks.
+
+mod csv;
+mod runner;
+mod text;
