@@ -244,10 +244,12 @@ impl Search<'_> {
         let read_only = connection.parameter("default_transaction_read_only").map(|value| value == "on");
 
         let encryption = if tls { Encryption::Always } else { Encryption::None };
-        let cancel = Cancel { token: client.cancel_token(), dial, encryption, limit: self.info.connect_timeout };
+        let cancel =
+            Cancel { token: client.cancel_token(), dial, encryption, limit: self.info.connect_timeout };
         let (notices, ended) = drive(connection);
         let lost = |e: &tokio_postgres::Error| {
-            let error = failure::of_statement(ended.get().filter(|_| e.is_closed()).unwrap_or(e)).into_error();
+            let error =
+                failure::of_statement(ended.get().filter(|_| e.is_closed()).unwrap_or(e)).into_error();
             Refused::next(Error::new(Code::Connect, format!("{host}: {}", error.fact())))
         };
         // Also what the server did not report at start (a pooler in between may keep it to itself).
@@ -583,9 +585,9 @@ fn refused_login(host: &Host, info: &ConnInfo, e: &tokio_postgres::Error) -> Ref
         error = error.sqlstate(sqlstate);
     }
     let hint = match sqlstate.as_deref() {
-        None if no_password => Some(
-            "Put it into ~/.pgpass or PGPASSWORD, or into the connection string.".to_owned(),
-        ),
+        None if no_password => {
+            Some("Put it into ~/.pgpass or PGPASSWORD, or into the connection string.".to_owned())
+        }
         Some("28P01") if host.password.is_some() => Some(format!(
             "Check the password of role \"{}\": it may come from the connection string, PGPASSWORD, a service file or ~/.pgpass.",
             info.user

@@ -103,7 +103,10 @@ fn read(error: &tokio_postgres::Error, copy: Option<(&str, &[&str])>) -> Failure
     let Some(db) = error.as_db_error() else {
         let io = error.source().is_some_and(|source| source.is::<std::io::Error>());
         return if error.is_closed() || io {
-            Failure::Lost(Error::new(Code::ConnectionLost, format!("connection to the server lost: {}", text(error))))
+            Failure::Lost(Error::new(
+                Code::ConnectionLost,
+                format!("connection to the server lost: {}", text(error)),
+            ))
         } else {
             Failure::Fatal(Error::new(Code::Server, text(error)))
         };
@@ -169,9 +172,9 @@ fn kind(sqlstate: &str) -> Kind {
         "21" | "22" | "23" | "27" | "2F" | "38" | "44" | "54" | "P0" => Kind::Row,
         "0A" | "42" => Kind::Value,
         // The other classes of errcodes.txt.
-        "00" | "01" | "02" | "03" | "09" | "0B" | "0F" | "0L" | "0P" | "0Z" | "10" | "20" | "24" | "25" | "26"
-        | "28" | "2B" | "2D" | "34" | "39" | "3B" | "3D" | "3F" | "40" | "53" | "55" | "57" | "58" | "72" | "F0"
-        | "HV" | "XX" => Kind::Other,
+        "00" | "01" | "02" | "03" | "09" | "0B" | "0F" | "0L" | "0P" | "0Z" | "10" | "20" | "24" | "25"
+        | "26" | "28" | "2B" | "2D" | "34" | "39" | "3B" | "3D" | "3F" | "40" | "53" | "55" | "57" | "58"
+        | "72" | "F0" | "HV" | "XX" => Kind::Other,
         _ => Kind::Row,
     }
 }
@@ -193,7 +196,8 @@ impl CopyContext {
         let (_, rest) = text.match_indices(relation).find_map(|(at, _)| {
             let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
             let rest = &text[at + relation.len()..];
-            let is_copy = text[line_start..at].contains("COPY") || rest.trim_start_matches('"').trim_start().starts_with("COPY")
+            let is_copy = text[line_start..at].contains("COPY")
+                || rest.trim_start_matches('"').trim_start().starts_with("COPY")
                 || rest.contains("COPY") && text[line_start..at].trim().is_empty();
             is_copy.then_some((line_start, rest))
         })?;

@@ -65,10 +65,7 @@ impl Connector {
         config.enable_sni = transport.sni;
         // Sent by libpq since 17; older servers take no notice.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Some(Connector {
-            config: Arc::new(config),
-            needs_name: transport.sslmode == SslMode::VerifyFull,
-        }))
+        Ok(Some(Connector { config: Arc::new(config), needs_name: transport.sslmode == SslMode::VerifyFull }))
     }
 
     /// Secures a connection.
@@ -127,8 +124,9 @@ fn read_roots(roots: &RootCertificates) -> Result<Option<Vec<CertificateDer<'sta
         RootCertificates::System => {
             let found = rustls_native_certs::load_native_certs();
             if found.certs.is_empty() {
-                return Err(broken("the operating system has no trusted certificates to offer")
-                    .hint("Install them (package ca-certificates on Debian) or name a file with sslrootcert."));
+                return Err(broken("the operating system has no trusted certificates to offer").hint(
+                    "Install them (package ca-certificates on Debian) or name a file with sslrootcert.",
+                ));
             }
             Ok(Some(found.certs))
         }

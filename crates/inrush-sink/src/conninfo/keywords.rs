@@ -104,7 +104,8 @@ impl Options {
 
 fn known(name: &str) -> Result<&'static str> {
     KEYWORDS.iter().find(|k| k.name == name).map(|k| k.name).ok_or_else(|| {
-        usage(format!("unknown connection option {name:?}"))
-            .hint("The option names are those of libpq: see \"Parameter Key Words\" in the PostgreSQL manual.")
+        usage(format!("unknown connection option {name:?}")).hint(
+            "The option names are those of libpq: see \"Parameter Key Words\" in the PostgreSQL manual.",
+        )
     })
 }

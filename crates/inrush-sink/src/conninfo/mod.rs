@@ -103,9 +103,13 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.endpoint {
             Endpoint::Unix(directory) => write!(f, "{}/.s.PGSQL.{}", directory.display(), self.port),
-            Endpoint::Tcp { name: Some(name), .. } if name.contains(':') => write!(f, "[{name}]:{}", self.port),
+            Endpoint::Tcp { name: Some(name), .. } if name.contains(':') => {
+                write!(f, "[{name}]:{}", self.port)
+            }
             Endpoint::Tcp { name: Some(name), .. } => write!(f, "{name}:{}", self.port),
-            Endpoint::Tcp { address: Some(IpAddr::V6(address)), .. } => write!(f, "[{address}]:{}", self.port),
+            Endpoint::Tcp { address: Some(IpAddr::V6(address)), .. } => {
+                write!(f, "[{address}]:{}", self.port)
+            }
             Endpoint::Tcp { address, .. } => {
                 write!(f, "{}:{}", address.map(|a| a.to_string()).unwrap_or_default(), self.port)
             }

@@ -99,7 +99,9 @@ fn parse_uri(text: &str) -> Result<Options> {
             after = &inner[end + 1..];
             if !after.is_empty() && !after.starts_with([':', '/', '?', ',']) {
                 return Err(usage("the connection URI goes on with an unexpected character after \"]\"")
-                    .hint("Write \":\" and a port, \"/\" and a database, or \"?\" and options after the host."));
+                    .hint(
+                        "Write \":\" and a port, \"/\" and a database, or \"?\" and options after the host.",
+                    ));
             }
         } else {
             let end = rest.find([':', '/', '?', ',']).unwrap_or(rest.len());
@@ -186,7 +188,8 @@ fn decode(text: &str) -> Result<String> {
             _ => return Err(bad_percent("a \"%\" in the connection URI is not followed by two hex digits")),
         }
     }
-    String::from_utf8(out).map_err(|_| bad_percent("a percent-encoded part of the connection URI is not UTF-8"))
+    String::from_utf8(out)
+        .map_err(|_| bad_percent("a percent-encoded part of the connection URI is not UTF-8"))
 }
 
 fn hex_digit(byte: u8) -> Option<u8> {

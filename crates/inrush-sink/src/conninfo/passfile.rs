@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn first_matching_line_wins() {
-        let file = "# comment\nh:5432:d:other:no\nh:5432:d:u:a\\:b\\\\c\r\nh:*:*:*:second\n*:6000:we\\:ird:u:x:y\n";
+        let file =
+            "# comment\nh:5432:d:other:no\nh:5432:d:u:a\\:b\\\\c\r\nh:*:*:*:second\n*:6000:we\\:ird:u:x:y\n";
         let get = |host, port, dbname| lookup(file, &Wanted { host, port, dbname, user: "u" });
         assert_eq!(get("h", 5432, "d").as_deref(), Some("a:b\\c"));
         assert_eq!(get("h", 5433, "d").as_deref(), Some("second"));

@@ -279,7 +279,8 @@ fn ssl_files(options: &Options, around: &Surroundings, sslmode: SslMode) -> Resu
         _ => match find("sslrootcert", "root.crt") {
             Some(path) if path.exists() => RootCertificates::File(path),
             path if sslmode >= SslMode::VerifyCa => {
-                let shown = path.map_or_else(|| "(no home directory)".to_owned(), |p| p.display().to_string());
+                let shown =
+                    path.map_or_else(|| "(no home directory)".to_owned(), |p| p.display().to_string());
                 return Err(usage(format!("root certificate file {shown} does not exist")).hint(
                     "Provide the file, use sslrootcert=system for the operating system's authorities, or change sslmode to give up checking the server's certificate.",
                 ));

@@ -32,7 +32,9 @@ impl Verifier {
                 if let Some(path) = &transport.files.crl {
                     let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(path)
                         .and_then(Iterator::collect)
-                        .map_err(|e| broken(format!("revocation list {} cannot be read: {e}", path.display())))?;
+                        .map_err(|e| {
+                            broken(format!("revocation list {} cannot be read: {e}", path.display()))
+                        })?;
                     builder = builder.with_crls(lists).enforce_revocation_expiration();
                 }
                 Some(builder.build().map_err(|e| broken(format!("root certificates cannot be used: {e}")))?)
