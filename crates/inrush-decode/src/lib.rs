@@ -4,8 +4,10 @@
 //! A decoder is given whole chunks, cut at record borders by the source, and walks them record by record.
 //! Beside every fast path stands the plain state machine it must agree with; the tests run both.
 
+pub mod binary;
 pub mod csv;
 pub mod encoding;
+pub mod ndjson;
 mod scan;
 pub mod text;
 
