@@ -76,6 +76,7 @@ mod tests {
         pool.give(vec![0; 1000]);
         let again = pool.take();
         assert_eq!((again.as_ptr(), again.len()), (address, 100));
-        assert_ne!(pool.take().as_ptr(), address);
+        let fresh = pool.take();
+        assert_ne!(fresh.as_ptr(), address);
     }
 }

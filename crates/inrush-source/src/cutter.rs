@@ -405,7 +405,7 @@ impl Cutter {
         if self.filled >= most {
             return self.too_long();
         }
-        let len = self.buffer.len().saturating_mul(2).clamp(64, most);
+        let len = self.buffer.len().saturating_mul(2).max(64).min(most);
         self.buffer.resize(len.max(self.filled + 1), 0);
         Ok(())
     }
@@ -421,6 +421,8 @@ impl Cutter {
             record: self.record,
             head: self.buffer[..self.filled.min(HEAD)].to_vec(),
         };
+        // Room for the longest piece that framing needs whole, however small the limits are.
+        self.buffer.resize(self.buffer.len().max(64), 0);
         let end = loop {
             let lines = self.scanner.found().lines_after;
             let gone = self.scanner.behead();

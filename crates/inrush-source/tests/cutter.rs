@@ -283,7 +283,7 @@ fn small_things() -> Result<()> {
     let crlf = Borders::Csv { quote: b'"', escape: b'"', eol: Eol::CrLf };
     assert_eq!(
         simple(b"1,\"\r\n\"\r\n2,b\r\n", crlf, false)?,
-        [(0, 1, 1, "1,\"\r\n\"\r\n".into()), (9, 3, 1, "2,b\r\n".into())]
+        [(0, 1, 1, "1,\"\r\n\"\r\n".into()), (8, 3, 1, "2,b\r\n".into())]
     );
     assert_eq!(simple(b"1\n\"2\n3\n", CSV, false)?, [(0, 1, 2, "1\n\"2\n3\n".into())]);
     assert_eq!(simple(b"1\n\\.\n2\n", TEXT, false)?, [(0, 1, 1, "1\n".into())]);

@@ -105,6 +105,9 @@ impl Scanner {
                 &mut self.state,
                 &mut self.found,
             );
+            if self.found.stop.is_some() {
+                return Ok(());
+            }
         }
         self.scanned = plain::scan(
             self.borders,
