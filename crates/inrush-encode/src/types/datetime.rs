@@ -149,6 +149,10 @@ fn clock(value: &[u8]) -> Option<(i64, &[u8])> {
 #[inline]
 pub(super) fn fraction(value: &[u8]) -> Option<(i64, &[u8])> {
     const SCALE: [i64; 7] = [0, 100_000, 10_000, 1_000, 100, 10, 1];
+    // Nearly always the fraction is all that is left.
+    if let (Some(scale), Some(number)) = (SCALE.get(value.len()), digits::number(value)) {
+        return Some((number.cast_signed() * scale, &[]));
+    }
     let (digits, rest) = digits::split_digits(value);
     let scale = SCALE.get(digits.len())?;
     Some((digits::number(digits)?.cast_signed() * scale, rest))

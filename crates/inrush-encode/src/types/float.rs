@@ -2,7 +2,7 @@
 //! round correctly, as the standard library's parser does. Overflow, underflow, denormals (which some C
 //! libraries report as out of range) and hexadecimal are left to the server.
 
-use super::digits::trim;
+use super::digits::{self, trim};
 
 /// The NaN the server stores: quiet, positive, no payload.
 const NAN4: u32 = 0x7fc0_0000;
@@ -11,6 +11,11 @@ const NAN8: u64 = 0x7ff8_0000_0000_0000;
 /// The bits of a real.
 pub(super) fn float4(value: &[u8]) -> Option<u32> {
     let value = trim(value);
+    // 10^10 is the largest power of ten a real holds exactly, 2^24 the largest run of integers.
+    if let Some((negative, digits, places)) = short(value, 1 << 24, 10) {
+        let number = digits as f32 / POWERS[places] as f32;
+        return Some(if negative { -number } else { number }.to_bits());
+    }
     match decimal(value) {
         Some(text) => {
             let number: f32 = text.parse().ok()?;
@@ -27,6 +32,10 @@ pub(super) fn float4(value: &[u8]) -> Option<u32> {
 /// The bits of a double precision.
 pub(super) fn float8(value: &[u8]) -> Option<u64> {
     let value = trim(value);
+    if let Some((negative, digits, places)) = short(value, 1 << 53, 19) {
+        let number = digits as f64 / POWERS[places];
+        return Some(if negative { -number } else { number }.to_bits());
+    }
     match decimal(value) {
         Some(text) => {
             let number: f64 = text.parse().ok()?;
@@ -39,6 +48,46 @@ pub(super) fn float8(value: &[u8]) -> Option<u64> {
         }),
     }
 }
+
+/// Powers of ten, all exact.
+const POWERS: [f64; 20] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+    1e19,
+];
+
+/// Sign, all digits as one integer up to `most`, and the number of them after the point, if there is no
+/// exponent and both are small enough. Then integer and power of ten are exact as floating-point numbers and
+/// their quotient is rounded once: correctly (Clinger 1990).
+#[inline]
+fn short(value: &[u8], most: u64, most_places: usize) -> Option<(bool, u64, usize)> {
+    let (negative, digits) = match value {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, value),
+    };
+    // Where 19 digits do not overflow, 18 and a point do not.
+    if digits.len() > 19 {
+        return None;
+    }
+    let (number, places) = match digits.iter().position(|byte| *byte == b'.') {
+        None => (digits::number(digits)?, 0),
+        Some(at) => {
+            let after = &digits[at + 1..];
+            let scale = POWERS_AS_INTEGERS.get(after.len())?;
+            (digits::number(&digits[..at])? * scale + digits::number(after)?, after.len())
+        }
+    };
+    (number <= most && places <= most_places).then_some((negative, number, places))
+}
+
+const POWERS_AS_INTEGERS: [u64; 19] = {
+    let mut powers = [1; 19];
+    let mut i = 1;
+    while i < 19 {
+        powers[i] = powers[i - 1] * 10;
+        i += 1;
+    }
+    powers
+};
 
 /// The text if it has only the characters of a decimal number. What the parser then still refuses, such as
 /// `1e` or `.`, the server refuses too.
@@ -77,6 +126,7 @@ fn special(value: &[u8]) -> Option<Special> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn numbers() {
@@ -99,6 +149,24 @@ mod tests {
         }
         for odd in ["1e39", "1e-46", "1e-40"] {
             assert_eq!(float4(odd.as_bytes()), None, "{odd:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn short_forms_as_the_standard_library(value in "-?[0-9]{1,12}(\\.[0-9]{1,12})?") {
+            let expected: f64 = value.parse().expect("a number");
+            prop_assert_eq!(float8(value.as_bytes()), Some(expected.to_bits()));
+            let expected: f32 = value.parse().expect("a number");
+            prop_assert_eq!(float4(value.as_bytes()), Some(expected.to_bits()));
+        }
+
+        #[test]
+        fn every_double_as_written(bits: u64) {
+            let number = f64::from_bits(bits);
+            prop_assume!(number.is_normal());
+            prop_assert_eq!(float8(format!("{number}").as_bytes()), Some(bits));
+            prop_assert_eq!(float8(format!("{number:e}").as_bytes()), Some(bits));
         }
     }
 }

@@ -80,12 +80,23 @@ fn small_number(value: &[u8], max: u16) -> Option<u8> {
 }
 
 fn v4(value: &[u8]) -> Option<[u8; 4]> {
-    let mut parts = value.split(|byte| *byte == b'.');
-    let mut address = [0; 4];
-    for byte in &mut address {
-        *byte = small_number(parts.next()?, 255)?;
+    let (mut address, mut part) = ([0; 4], 0);
+    let (mut number, mut digits) = (0u16, 0);
+    for byte in value {
+        match byte {
+            b'0'..=b'9' if digits < 3 && (digits == 0 || number > 0) => {
+                number = number * 10 + u16::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if digits > 0 && part < 3 => {
+                address[part] = u8::try_from(number).ok()?;
+                (part, number, digits) = (part + 1, 0, 0);
+            }
+            _ => return None,
+        }
     }
-    parts.next().is_none().then_some(address)
+    address[part] = u8::try_from(number).ok()?;
+    (part == 3 && digits > 0).then_some(address)
 }
 
 /// Groups of one to four hex digits and `::`; the mixed form with an IPv4 tail is left to the server.
@@ -148,6 +159,7 @@ fn grouped<const N: usize>(value: &[u8], group: usize) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn encode(value: &str, with: fn(&[u8], &mut Vec<u8>) -> bool) -> Option<Vec<u8>> {
         let mut out = Vec::new();
@@ -180,6 +192,15 @@ mod tests {
             ":::",
         ] {
             assert_eq!(encode(odd, inet), None, "{odd}");
+        }
+    }
+
+    proptest! {
+        // The standard library takes exactly the same IPv4 forms.
+        #[test]
+        fn v4_as_the_standard_library(value in "[0-9]{0,4}(\\.[0-9]{0,4}){0,4}|([0-9]{1,3}\\.){3}[0-2]?[0-9]{1,2}") {
+            let expected = value.parse::<std::net::Ipv4Addr>().ok().map(|address| address.octets());
+            prop_assert_eq!(v4(value.as_bytes()), expected);
         }
     }
 
