@@ -160,23 +160,37 @@ pub(crate) fn put_sized(value: &[u8], out: &mut Vec<u8>) {
     out.reserve(4 + len);
     let start = out.len();
     // SAFETY: 4 + len bytes from `start` are within the capacity, all of them are written before set_len,
-    // and `value` cannot overlap a vector that is borrowed mutably. The copies of 16 bytes stay inside:
-    // both chunks are of `value`, and go to the first and the last 16 of its len bytes.
+    // and `value` cannot overlap a vector that is borrowed mutably. `ends` writes N bytes at both ends of
+    // the len >= N bytes, which covers all of them as len <= 2 * N.
     //
     // Measured (examples/encode_speed, C1): 149 ns a row instead of 190 with two extend_from_slice, as most
-    // fields have 16 to 32 bytes and the call of memcpy costs more than the copy.
+    // fields are short and the call of memcpy costs more than the copy.
     unsafe {
         let at = out.as_mut_ptr().add(start);
         at.cast::<[u8; 4]>().write_unaligned(length_word(len));
         let at = at.add(4);
-        match (value.first_chunk::<16>(), value.last_chunk::<16>()) {
-            (Some(head), Some(tail)) if len <= 32 => {
-                at.cast::<[u8; 16]>().write_unaligned(*head);
-                at.add(len - 16).cast::<[u8; 16]>().write_unaligned(*tail);
-            }
+        match len {
+            16..=32 => ends::<16>(value, at),
+            8..16 => ends::<8>(value, at),
+            4..8 => ends::<4>(value, at),
             _ => std::ptr::copy_nonoverlapping(value.as_ptr(), at, len),
         }
         out.set_len(start + 4 + len);
+    }
+}
+
+/// Writes the first and the last N bytes of the value to where they belong.
+///
+/// # Safety
+/// `value.len()` bytes at `at` are writable.
+#[inline]
+unsafe fn ends<const N: usize>(value: &[u8], at: *mut u8) {
+    if let (Some(head), Some(tail)) = (value.first_chunk::<N>(), value.last_chunk::<N>()) {
+        // SAFETY: the value has at least N bytes, so both writes stay within its length.
+        unsafe {
+            at.cast::<[u8; N]>().write_unaligned(*head);
+            at.add(value.len() - N).cast::<[u8; N]>().write_unaligned(*tail);
+        }
     }
 }
 
@@ -203,4 +217,20 @@ fn sized(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
     let len = length_word(out.len() - start - 4);
     out[start..start + 4].copy_from_slice(&len);
     sure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_short_length_is_copied_whole() {
+        let value: Vec<u8> = (1..=70).collect();
+        for len in 0..=70 {
+            let mut out = vec![9];
+            put_sized(&value[..len], &mut out);
+            assert_eq!(out[..5], [9, 0, 0, 0, u8::try_from(len).expect("small")]);
+            assert_eq!(out[5..], value[..len]);
+        }
+    }
 }
