@@ -38,10 +38,13 @@ pub(super) fn int2(value: &[u8]) -> Option<i16> {
     i16::try_from(int8(value)?).ok()
 }
 
-/// Plain digits only: oidin wraps negative numbers around, which is not worth repeating.
+/// Plain digits only: oidin wraps negative numbers around, which is not worth repeating, and a zero in front
+/// means octal since PostgreSQL 16 (uint32in_subr) but not before.
 #[inline]
 pub(super) fn oid(value: &[u8]) -> Option<u32> {
-    // oidin reads with base 10, so zeros in front mean nothing.
+    if value.len() > 1 && value[0] == b'0' {
+        return None;
+    }
     u32::try_from(digits::number(value)?).ok()
 }
 
@@ -64,6 +67,7 @@ mod tests {
         assert_eq!(int2(b"32768"), None);
         assert_eq!(oid(b"4294967295"), Some(u32::MAX));
         assert_eq!(oid(b"-1"), None);
+        assert_eq!((oid(b"0"), oid(b"010")), (Some(0), None));
         for odd in ["", "-", "+", " ", "--1", "+-1", "1 1", "0x1", "1_0", "1.0", "1e1", "\u{a0}1"] {
             assert_eq!(int8(odd.as_bytes()), None, "{odd:?}");
         }
