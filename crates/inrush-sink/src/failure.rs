@@ -40,9 +40,11 @@ pub struct RowFailure {
     pub sqlstate: String,
     /// One fact: the server's message, with its detail.
     pub reason: String,
-    /// Line of the COPY stream, from 1, as the server counts: rows in binary and text, physical lines in CSV,
-    /// a header counts. `None` when the server did not say: constraints checked at the end of the statement
-    /// (foreign keys, deferred ones).
+    /// Line of the COPY stream, from 1, as the server counts: rows in binary and text, physical lines in CSV, a header
+    /// included. In CSV a line end inside quotes counts if it is the byte that ends lines (`\r` for CRLF), and never in
+    /// the first line of the stream, whose end the server has not seen yet (copyfromparse.c, CopyReadLineText).
+    /// `None` when the server did not say: constraints checked at the end of the statement (foreign keys,
+    /// deferred ones).
     pub line: Option<u64>,
     /// Whether the line is the row at fault. A row that is too large is found when the server writes its buffer
     /// of up to 1000 rows: the line is then that of the last row read.
@@ -102,7 +104,10 @@ pub fn of_copy(error: &tokio_postgres::Error, relation: &str, columns: &[&str]) 
 fn read(error: &tokio_postgres::Error, copy: Option<(&str, &[&str])>) -> Failure {
     let Some(db) = error.as_db_error() else {
         let io = error.source().is_some_and(|source| source.is::<std::io::Error>());
-        return if error.is_closed() || io {
+        // The driver has lost count of the answers (it does when COPY is refused before the first byte is read: its
+        // first Sync is answered too). The session is unusable, and its kind is not public.
+        let confused = error.to_string().starts_with("unexpected message");
+        return if error.is_closed() || io || confused {
             Failure::Lost(Error::new(
                 Code::ConnectionLost,
                 format!("connection to the server lost: {}", text(error)),

@@ -47,6 +47,7 @@ impl Connector {
             .map(|(_, version)| version)
             .collect();
         let verifier = verify::Verifier::new(transport, &provider)?;
+        let key_provider = provider.key_provider;
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions)
             .map_err(|e| broken(format!("TLS versions: {e}")))?
@@ -56,10 +57,12 @@ impl Connector {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = read_certificates(certificate)?;
-                let key = read_key(key)?;
-                builder.with_client_auth_cert(chain, key).map_err(|e| {
-                    broken(format!("client certificate {} cannot be used: {e}", certificate.display()))
-                })?
+                let key = key_provider
+                    .load_private_key(read_key(key)?)
+                    .map_err(|e| broken(format!("private key file {} cannot be used: {e}", key.display())))?;
+                // Not with_client_auth_cert: it refuses version 1. The server judges whether the two belong together.
+                let pair = rustls::sign::CertifiedKey::new(chain, key);
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)))
             }
         };
         config.enable_sni = transport.sni;
