@@ -62,7 +62,7 @@ impl Installation {
             for (bin, bundled) in candidates {
                 match Installation::at(&bin, bundled) {
                     Some(one) if one.major >= 15 && !found.iter().any(|f| f.major == one.major) => {
-                        found.push(one)
+                        found.push(one);
                     }
                     _ => {}
                 }
