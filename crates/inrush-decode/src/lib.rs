@@ -9,6 +9,7 @@ pub mod csv;
 pub mod encoding;
 pub mod ndjson;
 mod scan;
+pub mod sniff;
 pub mod text;
 
 use inrush_core::{BadRecord, Fields};

@@ -193,6 +193,15 @@ impl Decoder for NdjsonDecoder {
     }
 }
 
+/// Whether `text` is one JSON object or array from end to end.
+pub(crate) fn is_json_container(text: &[u8]) -> bool {
+    let mut cursor = Cursor::new(text, 0);
+    cursor.skip_space();
+    let is_container = matches!(cursor.value(), Ok((Kind::Object | Kind::Array, _)));
+    cursor.skip_space();
+    is_container && cursor.peek().is_none()
+}
+
 /// White space as JSON has it (RFC 8259, section 2).
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')

@@ -167,14 +167,11 @@ fn flatten(mut mask: u64, base: u32, index: &mut Index, filled: usize) -> usize 
             mask &= mask.wrapping_sub(1);
         }
     };
-    put(0, 4);
-    if count > 4 {
-        put(4, 8);
-        if count > 8 {
-            put(8, 16);
-            if count > 16 {
-                put(16, count);
-            }
+    put(0, 8);
+    if count > 8 {
+        put(8, 16);
+        if count > 16 {
+            put(16, count);
         }
     }
     filled + count

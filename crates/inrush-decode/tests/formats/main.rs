@@ -5,4 +5,5 @@ mod binary;
 mod csv;
 mod ndjson;
 mod runner;
+mod sniff;
 mod text;
