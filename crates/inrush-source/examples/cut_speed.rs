@@ -16,10 +16,12 @@ fn main() -> Result<()> {
     let backslash = Borders::Csv { quote: b'"', escape: b'\\', eol: Eol::Lf };
     let text = Borders::Text { eol: Eol::Lf };
     let bare = "2019-03-14 12:00:01,4711,3.25,sensor-17,north,0.000125,ok,17,some words of text\n";
-    let quoted = "\"2019-03-14 12:00:01\",\"4711\",\"3.25\",\"sensor-17\",\"nor\"\"th\",\"0.000125\",\"ok\"\n";
+    let quoted =
+        "\"2019-03-14 12:00:01\",\"4711\",\"3.25\",\"sensor-17\",\"nor\"\"th\",\"0.000125\",\"ok\"\n";
     let tabs = "2019-03-14 12:00:01\t4711\t3.25\tsensor-17\tnorth\t0.000125\tok\t17\tsome words of text\n";
     let nulls = "2019-03-14 12:00:01\t4711\t\\N\tsensor-17\tnorth\\\\south\t0.000125\tok\t17\t\\N\n";
-    let escapes = "\"2019-03-14 12:00:01\",\"4711\",\"3.25\",\"sens\\\"or-17\",\"north\",\"0.000125\",\"ok\"\n";
+    let escapes =
+        "\"2019-03-14 12:00:01\",\"4711\",\"3.25\",\"sens\\\"or-17\",\"north\",\"0.000125\",\"ok\"\n";
     let narrow = "4711,17\n";
     let cases = [
         ("csv, no quotes", bare, csv),

@@ -104,6 +104,8 @@ pub(crate) struct Decompressor {
     raw_failed: Arc<AtomicBool>,
     out: u64,
     max_ratio: u64,
+    /// Decoders do not promise to fail again when asked again, and an end would look like a whole input.
+    failed: bool,
 }
 
 /// Bytes an input may expand to before the ratio is looked at.
@@ -130,9 +132,11 @@ impl Decompressor {
         let decoder: Box<dyn Read + Send> = match compression {
             Compression::None => Box::new(raw),
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(raw)),
-            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(raw).map_err(|e| {
-                Error::new(Code::Internal, format!("could not start the zstd decoder: {e}"))
-            })?),
+            Compression::Zstd => {
+                Box::new(zstd::stream::read::Decoder::with_buffer(raw).map_err(|e| {
+                    Error::new(Code::Internal, format!("could not start the zstd decoder: {e}"))
+                })?)
+            }
             Compression::Lz4 => Box::new(crate::lz4::FrameReader::new(raw)),
             Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(raw)),
             Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(raw)),
@@ -145,11 +149,21 @@ impl Decompressor {
             raw_failed,
             out: 0,
             max_ratio: limits.max_ratio,
+            failed: false,
         })
     }
 
-    /// Reads some uncompressed bytes; 0 at the end.
+    /// Reads some uncompressed bytes; 0 at the end. Once it has failed it always fails.
     pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
+        if self.failed {
+            return Err(Error::new(Code::SourceRead, "reading went on after an error").at(self.position()));
+        }
+        let outcome = self.read_once(buf);
+        self.failed = outcome.is_err();
+        outcome
+    }
+
+    fn read_once(&mut self, buf: &mut [u8]) -> Result<usize> {
         let n = loop {
             match self.decoder.read(buf) {
                 Ok(n) => break n,

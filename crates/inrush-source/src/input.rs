@@ -255,6 +255,16 @@ impl Input {
         Ok(())
     }
 
+    /// Fails if peeking came upon an error, which [`Input::read`] would only tell after the bytes before it.
+    pub(crate) fn failure(&mut self) -> Result<()> {
+        match &mut self.source {
+            Source::Stream(stream) if matches!(stream.end, Some(Err(_))) => {
+                stream.end.take().unwrap_or(Ok(()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads to the end and says how many bytes that were.
     pub(crate) fn drain(&mut self) -> Result<u64> {
         let from = self.position;
@@ -326,11 +336,8 @@ impl Stream {
                 self.end = Some(Ok(()));
                 Ok(0)
             }
-            // Told once; whoever reads on after an error gets the end.
-            Some(Err(error)) => {
-                self.end = Some(Ok(()));
-                Err(error)
-            }
+            // Told in full once; whoever reads on asks the decoder, which fails again.
+            Some(Err(error)) => Err(error),
         }
     }
 }

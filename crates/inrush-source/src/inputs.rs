@@ -64,7 +64,9 @@ fn classify(path: &Path, metadata: &std::fs::Metadata) -> Result<InputSpec> {
     } else if platform::is_stream(metadata.file_type()) {
         InputKind::Stream(path.to_owned())
     } else {
-        return Err(Error::new(Code::SourceOpen, "it is neither a file nor a pipe").at(Position::source(name)));
+        return Err(
+            Error::new(Code::SourceOpen, "it is neither a file nor a pipe").at(Position::source(name))
+        );
     };
     Ok(InputSpec { name: name.to_owned(), kind })
 }
@@ -93,7 +95,9 @@ fn directory(source: &str, path: &Path) -> Result<Vec<InputSpec>> {
         let error = Error::new(Code::SourceOpen, "there is no file in this directory");
         let error = error.at(Position::source(source));
         return Err(if directories > 0 {
-            error.hint(format!("Directories inside are not entered; name '{source}/**/*' to load their files."))
+            error.hint(format!(
+                "Directories inside are not entered; name '{source}/**/*' to load their files."
+            ))
         } else if hidden > 0 {
             error.hint("Only hidden files are there, which are left out; name them to load them.")
         } else {

@@ -140,8 +140,7 @@ impl<R: BufRead> FrameReader<R> {
             block[..len].copy_from_slice(&self.packed);
             len
         } else if window > 0 {
-            decompress_into_with_dict(&self.packed, block, dictionary)
-                .map_err(|e| damaged(&e.to_string()))?
+            decompress_into_with_dict(&self.packed, block, dictionary).map_err(|e| damaged(&e.to_string()))?
         } else {
             decompress_into(&self.packed, block).map_err(|e| damaged(&e.to_string()))?
         };

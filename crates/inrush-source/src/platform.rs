@@ -29,5 +29,13 @@ pub(crate) fn is_stream(_kind: std::fs::FileType) -> bool {
     false
 }
 
-/// Tells the kernel that the file will be read from front to end. A no-op where there is no such call.
+/// Tells the kernel that the file will be read from front to end, which doubles its read-ahead. Advice: that
+/// a file system does not take it changes nothing but the speed.
+#[cfg(target_os = "linux")]
+pub(crate) fn will_read_in_order(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
+}
+
+/// Linux takes advice on how a file will be read; nothing to do elsewhere.
+#[cfg(not(target_os = "linux"))]
 pub(crate) fn will_read_in_order(_file: &File) {}

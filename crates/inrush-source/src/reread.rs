@@ -49,7 +49,10 @@ impl Reread {
         if filled < len {
             return Err(Error::new(
                 Code::SourceChanged,
-                format!("the file ends at byte {} inside a range that was read before", start + filled as u64),
+                format!(
+                    "the file ends at byte {} inside a range that was read before",
+                    start + filled as u64
+                ),
             ));
         }
         Ok(())

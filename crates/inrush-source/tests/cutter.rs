@@ -322,7 +322,8 @@ fn other_encodings_are_named() {
 #[test]
 fn a_slow_pipe_is_cut_as_a_file_is() -> Result<()> {
     let bytes = "1,\"a\nb\"\n22,c\n".repeat(50).into_bytes();
-    let input = Input::from_reader("pipe", Box::new(Dribble(Cursor::new(bytes.clone()))), &Limits::default())?;
+    let input =
+        Input::from_reader("pipe", Box::new(Dribble(Cursor::new(bytes.clone()))), &Limits::default())?;
     let mut cutter = Cutter::new(input, 3, CSV, false, &limits(100, 1000))?;
     let cuts = all(&mut cutter)?;
     check(&bytes, 0, &cuts, CSV, 1000);

@@ -14,15 +14,17 @@ pub(crate) const FIXED_HEADER: usize = 19;
 /// input, or fewer if there are no more.
 pub(crate) fn header_len(bytes: &[u8]) -> Result<usize> {
     if bytes.len() < SIGNATURE.len() || &bytes[..SIGNATURE.len()] != SIGNATURE {
-        return Err(Error::new(Code::Format, "COPY file signature not recognized")
-            .hint("Check that the file was written by COPY ... (FORMAT binary), or state another --format."));
+        return Err(Error::new(Code::Format, "COPY file signature not recognized").hint(
+            "Check that the file was written by COPY ... (FORMAT binary), or state another --format.",
+        ));
     }
     let (Some(flags), Some(extension)) = (int32(bytes, 11), int32(bytes, 15)) else {
         return Err(Error::new(Code::Format, "invalid COPY file header (missing length)"));
     };
     if flags & (1 << 16) != 0 {
-        return Err(Error::new(Code::Format, "invalid COPY file header (WITH OIDS)")
-            .hint("The file was written by PostgreSQL 11 or older with OIDs; export it again without them."));
+        return Err(Error::new(Code::Format, "invalid COPY file header (WITH OIDS)").hint(
+            "The file was written by PostgreSQL 11 or older with OIDs; export it again without them.",
+        ));
     }
     if flags >> 16 != 0 {
         return Err(Error::new(Code::Format, "unrecognized critical flags in COPY file header"));
@@ -129,8 +131,7 @@ impl Framing {
 }
 
 fn bad_frame(at: usize, fact: String) -> Error {
-    let mut position = Position::default();
-    position.byte = Some(at as u64);
+    let position = Position { byte: Some(at as u64), ..Position::default() };
     Error::new(Code::Format, fact)
         .at(position)
         .hint("The file is damaged from here on: in COPY binary nothing tells where the next row begins.")

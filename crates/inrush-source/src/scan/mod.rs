@@ -109,14 +109,8 @@ impl Scanner {
                 return Ok(());
             }
         }
-        self.scanned = plain::scan(
-            self.borders,
-            buffer,
-            self.scanned,
-            self.headless,
-            &mut self.state,
-            &mut self.found,
-        );
+        self.scanned =
+            plain::scan(self.borders, buffer, self.scanned, self.headless, &mut self.state, &mut self.found);
         Ok(())
     }
 
@@ -126,15 +120,19 @@ impl Scanner {
         self.scanned -= last;
         self.binary.shift(last);
         self.headless &= self.found.records == 0;
-        self.found =
-            Found { lines_after: self.found.lines_after, stop: self.found.stop.map(|s| s - last), ..Found::default() };
+        self.found = Found {
+            lines_after: self.found.lines_after,
+            stop: self.found.stop.map(|s| s - last),
+            ..Found::default()
+        };
     }
 
     /// The first bytes of the unfinished record, at the beginning of the buffer, are no longer needed:
     /// returns how many of the buffer may go. The caller must drop exactly these.
     pub fn behead(&mut self) -> usize {
         debug_assert_eq!(self.found.last, 0);
-        let gone = if self.borders == Borders::Binary { self.binary.parsed(self.scanned) } else { self.scanned };
+        let gone =
+            if self.borders == Borders::Binary { self.binary.parsed(self.scanned) } else { self.scanned };
         self.binary.shift(gone);
         self.scanned -= gone;
         self.headless = true;

@@ -6,7 +6,7 @@ use crate::Borders;
 
 /// Moves `state` over byte `c`; whether a record ends with it.
 #[inline]
-pub(super) fn step(borders: Borders, state: &mut State, c: u8) -> bool {
+fn step(borders: Borders, state: &mut State, c: u8) -> bool {
     match borders {
         Borders::Csv { quote, escape, eol } => {
             // As CopyReadLineText has it: an escape counts only inside quotes, and where quote and escape are

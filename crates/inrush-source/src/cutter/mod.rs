@@ -1,4 +1,6 @@
-use crate::scan::{Scanner, binary, plain};
+mod header;
+
+use crate::scan::{Scanner, plain};
 use crate::{Borders, BufferPool, Input};
 use inrush_core::{Chunk, Code, Error, Limits, Result};
 use serde::{Deserialize, Serialize};
@@ -62,9 +64,6 @@ const HEAD: usize = 64 << 10;
 
 /// Buffers that the cutter's own pool keeps.
 const OWN_POOL: usize = 16;
-
-/// Bytes a header is first looked for in; more are read if it is longer.
-const HEADER_SAMPLE: usize = 64 << 10;
 
 /// Cuts an input into chunks of whole records. Not an iterator: it is not to be asked again after an error.
 ///
@@ -238,7 +237,9 @@ impl Cutter {
                     }
                     self.cut(self.filled, false);
                 }
-                Filled::Full if self.scanner.found().records > 0 => self.cut(self.scanner.found().last, false),
+                Filled::Full if self.scanner.found().records > 0 => {
+                    self.cut(self.scanner.found().last, false);
+                }
                 Filled::Full => self.grow()?,
                 Filled::EndOfInput => self.end()?,
                 Filled::Stop => self.stop()?,
@@ -534,77 +535,6 @@ impl Cutter {
         Error::new(Code::Format, "unexpected EOF in COPY data")
             .at(self.input.at(self.start + self.filled as u64))
             .hint("The file is cut off inside a row; copy or export it again.")
-    }
-
-    fn skip_byte_order_mark(&mut self) -> Result<()> {
-        let head = self.input.peek(4)?;
-        let utf16 = match head[..] {
-            [0xef, 0xbb, 0xbf, ..] => {
-                self.input.skip_to(3)?;
-                return Ok(());
-            }
-            [0xff, 0xfe, 0, 0] => "UTF-32LE",
-            [0, 0, 0xfe, 0xff] => "UTF-32BE",
-            [0xff, 0xfe, ..] => "UTF-16LE",
-            [0xfe, 0xff, ..] => "UTF-16BE",
-            _ => return Ok(()),
-        };
-        let name = self.input.name();
-        let name = if name.starts_with('<') { "FILE" } else { name };
-        Err(Error::new(Code::Encoding, format!("the input is encoded in {utf16}, by its byte order mark"))
-            .at(self.input.at(0))
-            .hint(format!("Convert it on the way: iconv -f {utf16} -t UTF-8 {name} | inrush load - ...")))
-    }
-
-    fn take_header(&mut self) -> Result<()> {
-        let mut n = HEADER_SAMPLE;
-        let header = loop {
-            let n_max = self.max_record + 1;
-            let sample = self.input.peek(n.min(n_max))?;
-            if let Some(end) = plain::first_border(&sample, self.borders) {
-                break sample[..end].to_vec();
-            }
-            if sample.len() < n.min(n_max) {
-                break sample;
-            }
-            if n >= n_max {
-                break sample;
-            }
-            n *= 4;
-        };
-        if header.len() > self.max_record {
-            return Err(Error::new(
-                Code::RecordTooLong,
-                format!("the header is longer than {} bytes, the limit for one record", self.max_record),
-            )
-            .at(self.input.at(self.input.position()))
-            .hint("Check the quote: one that is never closed takes in the whole file."));
-        }
-        let marks_end = matches!(self.borders, Borders::Text { .. }) && plain::is_end_marker(&header);
-        if header.is_empty() || marks_end {
-            return Ok(());
-        }
-        self.line += self.count_lines(&header);
-        self.input.skip_to(self.input.position() + header.len() as u64)?;
-        self.header = Some(header);
-        Ok(())
-    }
-
-    fn take_binary_header(&mut self) -> Result<()> {
-        let head = self.input.peek(binary::FIXED_HEADER)?;
-        let len = binary::header_len(&head).map_err(|e| e.at(self.input.at(0)))?;
-        if len > self.max_record {
-            return Err(Error::new(Code::Format, format!("the header takes {len} bytes, more than a record may"))
-                .at(self.input.at(15)));
-        }
-        let header = self.input.peek(len)?;
-        if header.len() < len {
-            return Err(Error::new(Code::Format, "invalid COPY file header (wrong length)")
-                .at(self.input.at(header.len() as u64)));
-        }
-        self.input.skip_to(len as u64)?;
-        self.header = Some(header);
-        Ok(())
     }
 }
 
