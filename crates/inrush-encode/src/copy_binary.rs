@@ -51,7 +51,13 @@ impl CopyBinary {
 
     /// Whether values of this type can be encoded at all. If not, the table goes as COPY text.
     pub fn supports(ty: &PgType) -> bool {
-        Encoder::of(ty, -1, &Session::default()).is_some()
+        CopyBinary::supports_column(ty, -1)
+    }
+
+    /// As [`CopyBinary::supports`], for a column with this type modifier: `interval year to month` and its
+    /// like have no encoder.
+    pub fn supports_column(ty: &PgType, typmod: i32) -> bool {
+        Encoder::of(ty, typmod, &Session::default()).is_some()
     }
 }
 

@@ -1,8 +1,8 @@
 //! date, time, timetz, timestamp, timestamptz (date.c, timestamp.c, datetime.c).
 //!
 //! Encoded: `YYYY-MM-DD`, `HH:MM[:SS[.ffffff]]`, both joined by a space or `T`, numeric offsets and `Z`,
-//! `infinity`. These read the same under every DateStyle. Leap seconds, 24:00:00, more than six digits of
-//! fraction, BC, years of other lengths, zone names and special words are left to the server.
+//! `infinity`. These read the same under every DateStyle. Leap seconds, 24:00:00, more than nine digits
+//! of fraction, BC, years of other lengths, zone names and special words are left to the server.
 
 use super::digits;
 
@@ -144,8 +144,7 @@ fn clock(value: &[u8]) -> Option<(i64, &[u8])> {
     }
 }
 
-/// One to six digits after the point, in microseconds, and what follows. More than six are rounded by the
-/// server through floating point, and left to it.
+/// One to nine digits after the point, in microseconds, and what follows.
 #[inline]
 pub(super) fn fraction(value: &[u8]) -> Option<(i64, &[u8])> {
     const SCALE: [i64; 7] = [0, 100_000, 10_000, 1_000, 100, 10, 1];
@@ -154,8 +153,25 @@ pub(super) fn fraction(value: &[u8]) -> Option<(i64, &[u8])> {
         return Some((number.cast_signed() * scale, &[]));
     }
     let (digits, rest) = digits::split_digits(value);
-    let scale = SCALE.get(digits.len())?;
-    Some((digits::number(digits)?.cast_signed() * scale, rest))
+    match SCALE.get(digits.len()) {
+        Some(scale) => Some((digits::number(digits)?.cast_signed() * scale, rest)),
+        None => Some((nanoseconds(digits)?, rest)),
+    }
+}
+
+/// Seven to nine digits after the point, rounded to microseconds in floating point as the server does
+/// (datetime.c, ParseFractionalSecond). What rounds up to a whole second is left to it.
+fn nanoseconds(digits: &[u8]) -> Option<i64> {
+    let scale = match digits.len() {
+        7 => 1e7,
+        8 => 1e8,
+        9 => 1e9,
+        _ => return None,
+    };
+    // Both are exact, so the quotient is what strtod makes of the text.
+    let seconds = digits::number(digits)? as f64 / scale;
+    let micros = (seconds * 1e6).round_ties_even() as i64;
+    (micros < USECS_PER_SEC).then_some(micros)
 }
 
 /// Seconds east of UTC: nothing, `Z`, `±HH`, `±HHMM`, `±HH:MM` or `±HH:MM:SS`, after at most one space
@@ -239,7 +255,8 @@ mod tests {
             "23:60:00",
             "1:00:00",
             "00:00:00.",
-            "00:00:00.1234567",
+            "00:00:00.9999999",
+            "00:00:00.1234567890",
             "00:00.5",
             "00:00:00+01",
         ] {

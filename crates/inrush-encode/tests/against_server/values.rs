@@ -100,7 +100,7 @@ pub const COLUMNS: &[&str] = &[
 
 /// The listed values of a column type and random ones.
 pub fn values_for(column: &str, random: &mut Random) -> Vec<Vec<u8>> {
-    let count = std::env::var("INRUSH_VALUES").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    let count = std::env::var("INRUSH_VALUES").ok().and_then(|text| text.parse().ok()).unwrap_or(80);
     let array = column.strip_suffix("[]").or((column == "tags").then_some("text"));
     let family = array.unwrap_or(column);
     let family = family.split('(').next().unwrap_or(family);
@@ -199,7 +199,8 @@ fn generated(family: &str, random: &mut Random) -> Option<Vec<u8>> {
     };
     let fraction = |random: &mut Random| match random.below(3) {
         0 => String::new(),
-        _ => format!(".{}", digits(random, 7)),
+        1 => format!(".{}", digits(random, 7)),
+        _ => format!(".{:09}", random.below(1_000_000_000)),
     };
     let day = |random: &mut Random| {
         format!("{:04}-{:02}-{:02}", random.below(10_000), random.below(14), random.below(33))
