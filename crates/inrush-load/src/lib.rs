@@ -1,1 +1,28 @@
-//! See Cargo.toml.
+//! Files into PostgreSQL: plan, run, report.
+//!
+//! The only crate that wires the stages together. [`run`] is the whole of `inrush load`; the command line
+//! above it only reads arguments and draws.
+
+mod careful;
+mod feed;
+mod inputs;
+mod job;
+mod lane;
+mod once;
+mod options;
+mod plan;
+mod progress;
+mod queue;
+mod reader;
+mod rejects;
+mod report;
+mod run;
+mod session;
+mod shape;
+mod unit;
+
+pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
+pub use plan::WirePath;
+pub use progress::{Progress, Stop};
+pub use report::{Failure, InputReport, Outcome, Report, Stages, Totals, VERSION, grouped};
+pub use run::{Finished, run};

@@ -1,0 +1,281 @@
+//! `inrush load`
+
+use super::values;
+use clap::{Args, ValueEnum};
+use inrush_core::Limits;
+use inrush_load::{LedgerChoice, MaxRejects, Options, Stated, Via};
+use inrush_sink::ledger::Ledger;
+use std::path::PathBuf;
+
+/// Load files into a table, exactly once.
+///
+/// Each commit unit and the record of what it loaded are one transaction: when anything dies, give the same
+/// command again, and every row is in the table exactly once.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 done, 1 loaded with rejects, 2 failed.")]
+pub struct LoadArgs {
+    /// Files, globs, directories, or - for standard input; plain or gzip, zstd, lz4, bzip2, xz
+    #[arg(required = true, value_name = "SOURCE")]
+    pub sources: Vec<String>,
+
+    /// The table, as SQL names it: schema.name [default: the name of the first file]
+    #[arg(long, short, value_name = "TABLE")]
+    pub table: Option<String>,
+
+    /// The server, as psql names it: a URI, keywords or a database [default: DATABASE_URL, the PG*
+    /// environment, else the embedded server]
+    #[arg(long, value_name = "DSN")]
+    pub to: Option<String>,
+
+    /// Show what would be loaded; decodes everything, needs no server
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten, next_help_heading = "Format")]
+    pub format: FormatArgs,
+
+    #[command(flatten, next_help_heading = "Columns")]
+    pub columns: ColumnArgs,
+
+    #[command(flatten, next_help_heading = "Bad rows")]
+    pub rejects: RejectArgs,
+
+    #[command(flatten, next_help_heading = "Exactly once")]
+    pub once: OnceArgs,
+
+    #[command(flatten, next_help_heading = "Speed and limits")]
+    pub speed: SpeedArgs,
+
+    /// Write the report as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+
+    /// No progress, no report; errors only
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct FormatArgs {
+    /// The format [default: what name and content show]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<FormatName>,
+
+    /// Field separator of csv and text: one byte, \t or \x01
+    #[arg(long, value_parser = values::byte, value_name = "BYTE")]
+    pub delimiter: Option<u8>,
+
+    /// Quote of csv
+    #[arg(long, value_parser = values::byte, value_name = "BYTE")]
+    pub quote: Option<u8>,
+
+    /// Escape inside quotes of csv [default: the quote]
+    #[arg(long, value_parser = values::byte, value_name = "BYTE")]
+    pub escape: Option<u8>,
+
+    /// The first line of every file names the columns
+    #[arg(long, overrides_with = "no_header")]
+    pub header: bool,
+
+    /// The first line is data
+    #[arg(long)]
+    pub no_header: bool,
+
+    /// The text that means NULL [default: csv: empty and not quoted; text: \N]
+    #[arg(long, value_name = "TEXT")]
+    pub null: Option<String>,
+
+    /// Encoding of the files, as PostgreSQL names it [default: UTF8]
+    #[arg(long, value_name = "NAME")]
+    pub encoding: Option<String>,
+
+    /// Columns in which a quoted NULL text is NULL too
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub force_null: Vec<String>,
+
+    /// Columns in which the NULL text is a value
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub force_not_null: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum FormatName {
+    /// Comma-separated, as COPY CSV reads it
+    Csv,
+    /// csv with tabs
+    Tsv,
+    /// PostgreSQL's COPY text
+    Text,
+    /// PostgreSQL's COPY binary
+    Binary,
+    /// One JSON object per line
+    Ndjson,
+    /// Apache Parquet
+    Parquet,
+    /// Apache Arrow IPC, file or stream
+    Arrow,
+}
+
+#[derive(Debug, Args)]
+pub struct ColumnArgs {
+    /// Columns the fields go to, in order; - leaves a field out; column=field maps by header or key
+    #[arg(long, value_parser = values::columns, value_name = "LIST")]
+    pub columns: Option<values::Columns>,
+
+    /// The same value for a column of every row; may be repeated
+    #[arg(long = "set", value_parser = values::assignment, value_name = "COLUMN=VALUE")]
+    pub set: Vec<(String, String)>,
+
+    /// A column that takes the name of the file
+    #[arg(long, value_name = "COLUMN")]
+    pub filename: Option<String>,
+
+    /// Leave out fields that the table has no column for
+    #[arg(long)]
+    pub ignore_unknown: bool,
+
+    /// Fail if the table does not exist instead of creating it
+    #[arg(long)]
+    pub no_create: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RejectArgs {
+    /// Go on past this many bad rows, or this share of them (2%)
+    #[arg(long, value_parser = values::max_rejects, value_name = "N|P%", default_value = "0")]
+    pub max_rejects: MaxRejects,
+
+    /// Write bad records to FILE, to repair and load again, and why to FILE.jsonl
+    #[arg(long, value_name = "FILE")]
+    pub rejects: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct OnceArgs {
+    /// All rows or none, in one transaction on one connection
+    #[arg(long)]
+    pub atomic: bool,
+
+    /// Load again what was loaded before
+    #[arg(long, conflicts_with = "resume")]
+    pub again: bool,
+
+    /// Go on with a load although its table or file is not what it was
+    #[arg(long)]
+    pub resume: bool,
+
+    /// A name for the load; the same name is the same load
+    #[arg(long, value_name = "NAME")]
+    pub load_id: Option<String>,
+
+    /// Schema that records what was loaded
+    #[arg(long, value_name = "SCHEMA", default_value = Ledger::DEFAULT_SCHEMA)]
+    pub ledger: String,
+
+    /// Record nothing: one transaction, and the same command again loads again
+    #[arg(long, conflicts_with_all = ["load_id", "resume"])]
+    pub no_ledger: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SpeedArgs {
+    /// Connections at once
+    #[arg(long, short, value_parser = values::jobs, value_name = "auto|N", default_value = "auto")]
+    pub jobs: Jobs,
+
+    /// The path into the server
+    #[arg(long, value_enum, default_value = "auto")]
+    pub via: ViaName,
+
+    /// Do not ANALYZE the table at the end
+    #[arg(long)]
+    pub no_analyze: bool,
+
+    /// The longest record; a longer one is a reject
+    #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "64MiB")]
+    pub max_record: u64,
+
+    /// Input bytes per second at most
+    #[arg(long, value_parser = values::bytes, value_name = "SIZE")]
+    pub max_rate: Option<u64>,
+
+    /// Bytes of one chunk
+    #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "4MiB", hide = true)]
+    pub chunk: u64,
+
+    /// Milliseconds after which a commit unit is committed
+    #[arg(long, value_name = "MS", default_value = "1000", hide = true)]
+    pub unit_millis: u64,
+}
+
+/// `--jobs`; an own type because clap reads an `Option` as "may be absent".
+pub type Jobs = std::option::Option<usize>;
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ViaName {
+    /// The fastest that fits the table
+    Auto,
+    /// Values encoded here, COPY binary
+    CopyBinary,
+    /// Values read by the server, COPY text
+    CopyText,
+}
+
+impl LoadArgs {
+    /// What the load library is asked for.
+    pub fn options(&self) -> Options {
+        let format = &self.format;
+        let mut options = Options::new(self.sources.clone());
+        options.table.clone_from(&self.table);
+        options.stated = Stated {
+            format: format.format.and_then(|f| f.to_possible_value()).map(|v| v.get_name().to_owned()),
+            delimiter: format.delimiter,
+            quote: format.quote,
+            escape: format.escape,
+            header: if format.header {
+                Some(true)
+            } else if format.no_header {
+                Some(false)
+            } else {
+                None
+            },
+            null: format.null.clone(),
+            encoding: format.encoding.clone(),
+            force_null: format.force_null.clone(),
+            force_not_null: format.force_not_null.clone(),
+        };
+        options.columns = self.columns.columns.as_ref().map(|c| c.0.clone());
+        options.constants.clone_from(&self.columns.set);
+        options.filename_column.clone_from(&self.columns.filename);
+        options.ignore_unknown = self.columns.ignore_unknown;
+        options.create = !self.columns.no_create;
+        options.max_rejects = self.rejects.max_rejects;
+        options.rejects.clone_from(&self.rejects.rejects);
+        options.atomic = self.once.atomic;
+        options.again = self.once.again;
+        options.resume = self.once.resume;
+        options.load_id.clone_from(&self.once.load_id);
+        options.ledger = if self.once.no_ledger {
+            LedgerChoice::None
+        } else {
+            LedgerChoice::Schema(self.once.ledger.clone())
+        };
+        options.jobs = self.speed.jobs;
+        options.via = match self.speed.via {
+            ViaName::Auto => Via::Auto,
+            ViaName::CopyBinary => Via::CopyBinary,
+            ViaName::CopyText => Via::CopyText,
+        };
+        options.analyze = !self.speed.no_analyze;
+        options.max_rate = self.speed.max_rate;
+        options.limits = Limits {
+            max_record: usize::try_from(self.speed.max_record)
+                .unwrap_or(usize::MAX)
+                .clamp(1, Limits::MAX_RECORD_CEILING),
+            chunk: usize::try_from(self.speed.chunk).unwrap_or(usize::MAX).clamp(1, 1 << 30),
+            unit_millis: self.speed.unit_millis,
+            ..Limits::default()
+        };
+        options
+    }
+}

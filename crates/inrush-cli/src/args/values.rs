@@ -1,0 +1,141 @@
+//! Values of options: sizes, characters, column lists, limits.
+
+use inrush_load::{ColumnSpec, MaxRejects};
+
+/// `64MiB`, `4M`, `1GB`, `1000`: bytes. `K`, `M`, `G` and `KiB`... are powers of 1024, `KB`, `MB`, `GB` of 1000.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 =
+        number.parse().map_err(|_| "a size is a number with an optional unit, as 64MiB".to_owned())?;
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return Err("the units are K, M, G, KiB, MiB, GiB, KB, MB and GB".to_owned()),
+    };
+    number.checked_mul(factor).ok_or_else(|| "the size is too large".to_owned())
+}
+
+/// One byte: a character, or `\t`, `tab`, `\x01`.
+pub fn byte(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] => Ok(*byte),
+        b"\\t" | b"tab" => Ok(b'\t'),
+        [b'\\', b'x', hex @ ..] if hex.len() == 2 => std::str::from_utf8(hex)
+            .ok()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            .ok_or_else(|| "\\x takes two hexadecimal digits".to_owned()),
+        _ => Err("one byte is needed: a character, \\t or \\x01".to_owned()),
+    }
+}
+
+/// `auto` or a number of connections.
+pub fn jobs(text: &str) -> Result<Option<usize>, String> {
+    match text {
+        "auto" => Ok(None),
+        n => match n.parse() {
+            Ok(n @ 1..=512) => Ok(Some(n)),
+            _ => Err("a number from 1 to 512, or auto".to_owned()),
+        },
+    }
+}
+
+/// `100` or `2.5%`.
+pub fn max_rejects(text: &str) -> Result<MaxRejects, String> {
+    if let Some(percent) = text.strip_suffix('%') {
+        return match percent.trim().parse::<f64>() {
+            Ok(p) if (0.0..=100.0).contains(&p) => Ok(MaxRejects::Percent(p)),
+            _ => Err("a percentage is from 0% to 100%".to_owned()),
+        };
+    }
+    text.parse().map(MaxRejects::Count).map_err(|_| "a number, or a percentage as 2%".to_owned())
+}
+
+/// The list of `--columns`: names, `-` to leave a field out, `column=field` to map by name.
+#[derive(Debug, Clone)]
+pub struct Columns(pub Vec<ColumnSpec>);
+
+/// Reads a [`Columns`] list. Names with a comma or an equals sign go in double quotes.
+pub fn columns(text: &str) -> Result<Columns, String> {
+    let mut specs = Vec::new();
+    for part in split_outside_quotes(text, ',')? {
+        let mut names = split_outside_quotes(&part, '=')?.into_iter().map(|name| unquote(&name));
+        let spec = match (names.next(), names.next(), names.next()) {
+            (Some(name), None, _) if name == "-" => ColumnSpec::Skip,
+            (Some(column), None, _) if !column.is_empty() => ColumnSpec::Column(column),
+            (Some(column), Some(field), None) if !column.is_empty() && !field.is_empty() => {
+                ColumnSpec::Named { column, field }
+            }
+            _ => return Err(format!("`{}` is neither a column, nor `-`, nor column=field", part.trim())),
+        };
+        specs.push(spec);
+    }
+    Ok(Columns(specs))
+}
+
+/// `COLUMN=VALUE`
+pub fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((column, value)) if !column.trim().is_empty() => Ok((unquote(column), value.to_owned())),
+        _ => Err("COLUMN=VALUE is needed".to_owned()),
+    }
+}
+
+fn unquote(name: &str) -> String {
+    let name = name.trim();
+    match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
+        Some(inner) => inner.replace("\"\"", "\""),
+        None => name.to_owned(),
+    }
+}
+
+fn split_outside_quotes(text: &str, separator: char) -> Result<Vec<String>, String> {
+    let mut parts = vec![String::new()];
+    let mut quoted = false;
+    for c in text.chars() {
+        quoted ^= c == '"';
+        if c == separator && !quoted {
+            parts.push(String::new());
+        } else if let Some(last) = parts.last_mut() {
+            last.push(c);
+        }
+    }
+    if quoted { Err("a double quote does not end".to_owned()) } else { Ok(parts) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("64MiB"), Ok(64 << 20));
+        assert_eq!(bytes("1000"), Ok(1000));
+        assert_eq!(bytes("2GB"), Ok(2_000_000_000));
+        assert!(bytes("1T").is_err() && bytes("x").is_err() && bytes("99999999999G").is_err());
+    }
+
+    #[test]
+    fn single_bytes() {
+        assert_eq!(byte(";"), Ok(b';'));
+        assert_eq!(byte("\\t"), Ok(b'\t'));
+        assert_eq!(byte("\\x01"), Ok(1));
+        assert!(byte("ab").is_err() && byte("").is_err() && byte("\\xZZ").is_err());
+    }
+
+    #[test]
+    fn column_lists() {
+        let named = |c: &str, f: &str| ColumnSpec::Named { column: c.into(), field: f.into() };
+        assert_eq!(
+            columns("a, -,\"b,c\"").unwrap().0,
+            [ColumnSpec::Column("a".into()), ColumnSpec::Skip, ColumnSpec::Column("b,c".into())]
+        );
+        assert_eq!(columns("a=x,b=\"y=z\"").unwrap().0, [named("a", "x"), named("b", "y=z")]);
+        assert!(columns("a,,b").is_err() && columns("\"a").is_err());
+    }
+}

@@ -1,0 +1,245 @@
+//! Finding the rows that the server refuses, while the good rows of the unit commit.
+//!
+//! A unit that the server refused is rolled back and sent again chunk by chunk, rows in segments, each
+//! segment in a savepoint. A refused segment tells its bad row by the COPY line in the error's context
+//! (rows are lines: neither COPY binary nor our COPY text has a line end inside a row); the rows before it
+//! are sent again, the row is rejected, and sending goes on behind it. Errors that name no line (constraints
+//! checked at the end of the statement) are narrowed down by halving.
+//!
+//! The segment shrinks after a refusal and grows after a success, so a bad row costs a bounded number of
+//! rows sent again: n bad rows among m cost O(m + n * MIN_SEGMENT * log) rows, not O(n * m).
+
+use crate::feed::{Place, Refusal, Sent};
+use crate::job::Work;
+use crate::lane::{Lane, interrupted};
+use crate::progress::Stop;
+use crate::unit::{Held, Unit};
+use bytes::Bytes;
+use inrush_core::{Chunk, Reject};
+use inrush_encode::copy_binary;
+use inrush_sink::copy::{CopyStream, WireFormat};
+use inrush_sink::failure::{Failure, RowFailure};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A segment is not made smaller than this because of a refusal that names its row.
+const MIN_SEGMENT: usize = 64;
+
+/// Why a segment was refused: by a row of it, if the server said which.
+struct Refused {
+    row: Option<usize>,
+    refusal: RowFailure,
+}
+
+impl Lane<'_> {
+    /// Sends a unit again, leaving out the rows the server refuses. `immediate` checks deferred constraints
+    /// with each segment: the unit's COMMIT was refused before.
+    pub(crate) async fn careful(&mut self, unit: &mut Unit, immediate: bool) -> Result<(), Failure> {
+        self.begin().await?;
+        for i in 0..unit.held.len() {
+            let placeholder =
+                Held::Range { input: 0, start: 0, end: 0, first_line: 0, first_record: 0, records: 0 };
+            let held = std::mem::replace(&mut unit.held[i], placeholder);
+            let result = match &held {
+                Held::Bytes { work: Work::TooLong { reject, end, lines }, .. } => {
+                    self.too_long(unit, reject, *end, *lines)
+                }
+                Held::Bytes { work: Work::Chunk(chunk), .. } => {
+                    self.careful_chunk(unit, chunk, immediate).await
+                }
+                Held::Range { .. } => match self.job.plan.reread(&held) {
+                    Ok(chunk) => self.careful_chunk(unit, &chunk, immediate).await,
+                    Err(error) => Err(Failure::Fatal(error)),
+                },
+            };
+            unit.held[i] = held;
+            result?;
+        }
+        self.commit(unit).await
+    }
+
+    async fn careful_chunk(
+        &mut self,
+        unit: &mut Unit,
+        chunk: &Chunk,
+        immediate: bool,
+    ) -> Result<(), Failure> {
+        let job = self.job;
+        let (rows, records, mut rejects) = self.decode_rows(chunk)?;
+        let mut at = 0;
+        let mut segment = rows.len();
+        let mut known: Option<(usize, RowFailure)> = None;
+        let mut stored = 0;
+        while at < rows.len() {
+            if job.progress.stopping() == Stop::Abort {
+                return Err(Failure::Fatal(interrupted()));
+            }
+            let bad = match known.take() {
+                Some((row, refusal)) if row == at => Some(refusal),
+                other => {
+                    known = other;
+                    None
+                }
+            };
+            if let Some(refusal) = bad {
+                let reject = self.refused(chunk, &rows[at], &refusal)?;
+                job.rejects
+                    .add(&reject, job.progress.records.load(Relaxed) + records)
+                    .map_err(Failure::Fatal)?;
+                rejects.push(reject);
+                at += 1;
+                continue;
+            }
+            let end = match &known {
+                Some((row, _)) => (*row).min(at + segment),
+                None => rows.len().min(at + segment.max(1)),
+            };
+            match self.try_rows(unit, chunk, &rows[at..end], immediate).await? {
+                Ok(n) => {
+                    stored += n;
+                    at = end;
+                    segment = segment.max(1).saturating_mul(4);
+                }
+                Err(Refused { row: Some(i), refusal }) => {
+                    known = Some((at + i, refusal));
+                    segment = (segment / 4).max(MIN_SEGMENT);
+                }
+                Err(Refused { row: None, refusal }) if end - at == 1 => known = Some((at, refusal)),
+                Err(Refused { row: None, .. }) => segment = (end - at) / 2,
+            }
+        }
+        job.progress.bytes_in.fetch_add(chunk.bytes.len() as u64, Relaxed);
+        job.progress.records.fetch_add(records, Relaxed);
+        let input = &job.plan.inputs[chunk.input as usize];
+        unit.done(chunk, input.has_lines().then_some(input.line_end), records, stored, rejects);
+        Ok(())
+    }
+
+    /// Places of the well-formed records of a chunk, the number of all, and rejects for the others.
+    fn decode_rows(&mut self, chunk: &Chunk) -> Result<(Vec<Place>, u64, Vec<Reject>), Failure> {
+        let job = self.job;
+        let feed = self.feed(chunk.input)?;
+        feed.begin(&chunk.bytes);
+        let mut rows = Vec::new();
+        let mut rejects = Vec::new();
+        let mut records = 0;
+        while let Some(step) = feed.next(&chunk.bytes) {
+            let place = Place { record: records, range: step.range };
+            records += 1;
+            match step.result {
+                Ok(()) => rows.push(place),
+                Err(bad) => {
+                    let reject = feed.reject(chunk, place, Refusal::Decoder(&bad));
+                    job.rejects
+                        .add(&reject, job.progress.records.load(Relaxed) + records)
+                        .map_err(Failure::Fatal)?;
+                    rejects.push(reject);
+                }
+            }
+        }
+        Ok((rows, records, rejects))
+    }
+
+    fn refused(&mut self, chunk: &Chunk, place: &Place, refusal: &RowFailure) -> Result<Reject, Failure> {
+        let why = Refusal::Server {
+            sqlstate: &refusal.sqlstate,
+            reason: &refusal.reason,
+            column: refusal.column.as_deref(),
+        };
+        Ok(self.feed(chunk.input)?.reject(chunk, place.clone(), why))
+    }
+
+    /// Sends some rows in a savepoint. The outer error ends the unit; the inner one is about a row.
+    async fn try_rows(
+        &mut self,
+        unit: &mut Unit,
+        chunk: &Chunk,
+        rows: &[Place],
+        immediate: bool,
+    ) -> Result<Result<u64, Refused>, Failure> {
+        self.session.execute("SAVEPOINT inrush_rows").await?;
+        let (mut main_rows, mut side_rows) = (Vec::new(), Vec::new());
+        match self.copy_rows(chunk, rows, immediate, &mut main_rows, &mut side_rows).await {
+            Ok(stored) => {
+                self.session.execute("RELEASE inrush_rows").await?;
+                unit.sent += rows.len() as u64;
+                unit.stored += stored;
+                unit.side_rows += side_rows.len() as u64;
+                Ok(Ok(stored))
+            }
+            Err((in_side, Failure::Row(refusal))) => {
+                self.session.execute("ROLLBACK TO inrush_rows; RELEASE inrush_rows").await?;
+                let order = if in_side { &side_rows } else { &main_rows };
+                let row = refusal
+                    .line
+                    .filter(|_| refusal.line_exact)
+                    .and_then(|line| usize::try_from(line).ok()?.checked_sub(1))
+                    .and_then(|i| order.get(i).copied());
+                let dead = row.unwrap_or(rows.len()) as u64;
+                self.job.progress.dead_rows.fetch_add(dead, Relaxed);
+                Ok(Err(Refused { row, refusal }))
+            }
+            Err((_, failure)) => Err(failure),
+        }
+    }
+
+    /// The COPYs of one segment; the rows of each in the order sent. On failure tells whether it was the
+    /// COPY text beside the main one.
+    async fn copy_rows(
+        &mut self,
+        chunk: &Chunk,
+        rows: &[Place],
+        immediate: bool,
+        main_rows: &mut Vec<usize>,
+        side_rows: &mut Vec<usize>,
+    ) -> Result<u64, (bool, Failure)> {
+        let job = self.job;
+        let input = &job.plan.inputs[chunk.input as usize];
+        let format = job.plan.wire(input);
+        let (mut out, mut side) = (Vec::new(), Vec::new());
+        if format == WireFormat::Binary {
+            out.extend_from_slice(copy_binary::HEADER);
+        }
+        let mut copy =
+            self.session.start_copy(job, input.shape, format).await.map_err(|failure| (false, failure))?;
+        for (i, place) in rows.iter().enumerate() {
+            let bytes = &chunk.bytes[place.range.clone()];
+            let feed = self.feed(chunk.input).map_err(|failure| (false, failure))?;
+            feed.begin(bytes);
+            // The same bytes decoded well a moment ago, in their chunk.
+            let step = feed.next(bytes);
+            debug_assert!(step.is_some_and(|s| s.result.is_ok()), "a record decodes alone as in its chunk");
+            match feed.encode(bytes, &mut out, &mut side) {
+                Sent::Main => main_rows.push(i),
+                Sent::Side => side_rows.push(i),
+            }
+            if out.len() >= CopyStream::MESSAGE {
+                let full = std::mem::take(&mut out);
+                let sent = copy.send(Bytes::from(full)).await;
+                sent.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
+            }
+        }
+        if format == WireFormat::Binary {
+            out.extend_from_slice(copy_binary::TRAILER);
+        }
+        let sent = copy.send(Bytes::from(out)).await;
+        sent.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
+        let finished = copy.finish().await;
+        let mut stored = finished.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
+        if !side.is_empty() {
+            let mut copy = self
+                .session
+                .start_copy(job, input.shape, WireFormat::Text)
+                .await
+                .map_err(|failure| (true, failure))?;
+            let sent = copy.send(Bytes::from(side)).await;
+            sent.map_err(|e| (true, self.session.copy_failure(job, input.shape, &e)))?;
+            let finished = copy.finish().await;
+            stored += finished.map_err(|e| (true, self.session.copy_failure(job, input.shape, &e)))?;
+        }
+        if immediate {
+            let checked = self.session.connected.client.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await;
+            checked.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
+        }
+        Ok(stored)
+    }
+}

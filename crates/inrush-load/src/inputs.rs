@@ -1,0 +1,366 @@
+//! The inputs of a load: each looked at once before anything is sent.
+
+use crate::options::Options;
+use crate::shape::{FieldNames, Shape, matching};
+use inrush_core::{
+    Code, CsvDialect, Eol, Error, FieldSource, Fields, Format, Limits, Record, Result, Table, TextDialect,
+};
+use inrush_decode::csv::CsvDecoder;
+use inrush_decode::text::TextDecoder;
+use inrush_decode::{Decoder, binary::BinaryDecoder, ndjson};
+use inrush_source::{Borders, Compression, Identity, Input, InputKind, InputSpec, detect_eol};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of an input that are looked at to tell its format, line ends and header.
+pub(crate) const SAMPLE: usize = 256 << 10;
+
+/// One input as the lanes must know it.
+pub(crate) struct InputPlan {
+    /// As the user named it.
+    pub name: String,
+    pub spec: InputSpec,
+    pub identity: Identity,
+    pub format: Format,
+    pub header: bool,
+    /// Number of its shape in `Plan::shapes`.
+    pub shape: usize,
+    /// Where each column of the shape comes from in this input.
+    pub sources: Vec<FieldSource>,
+    /// Names of the fields, for messages.
+    pub field_names: Vec<String>,
+    pub expected_fields: Option<usize>,
+    /// The byte that ends a line.
+    pub line_end: u8,
+    /// Whether ranges of it can be read again.
+    pub can_reread: bool,
+    /// Whether all of it fits the bytes its identity is made of.
+    pub wholly_hashed: bool,
+    header_raw: Vec<u8>,
+    keys: Vec<ndjson::Key>,
+    unknown: ndjson::Unknown,
+    /// A stream, which cannot be opened twice.
+    stream: Mutex<Option<Input>>,
+    len: Option<u64>,
+    compression: Compression,
+}
+
+impl InputPlan {
+    /// A decoder for it.
+    pub fn decoder(&self) -> Box<dyn Decoder> {
+        match &self.format {
+            Format::Csv(dialect) => Box::new(CsvDecoder::new(dialect, self.expected_fields)),
+            Format::Text(dialect) => Box::new(TextDecoder::new(dialect, self.expected_fields)),
+            Format::Binary => Box::new(BinaryDecoder::new(self.expected_fields)),
+            _ => Box::new(ndjson::NdjsonDecoder::new(self.keys.clone()).unknown(self.unknown)),
+        }
+    }
+
+    /// Opens it for reading from the start.
+    pub fn open(&self, limits: &Limits) -> Result<Input> {
+        if let Some(input) = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(input);
+        }
+        let input = Input::open(&self.spec, limits)?;
+        self.identity.same_as(input.identity())?;
+        Ok(input)
+    }
+
+    /// The header as it stands in the input; empty if it has none.
+    pub fn header_bytes(&self) -> &[u8] {
+        &self.header_raw
+    }
+
+    /// Whether its records are lines of text.
+    pub fn has_lines(&self) -> bool {
+        self.format != Format::Binary
+    }
+
+    /// Length of what it holds, where that is known without reading it.
+    pub fn uncompressed_len(&self) -> Option<u64> {
+        self.len.filter(|_| self.compression == Compression::None)
+    }
+
+    /// Length as it stands on disk.
+    pub fn stored_len(&self) -> Option<u64> {
+        self.len
+    }
+
+    /// Name of the compression, or `none`.
+    pub fn compression(&self) -> &'static str {
+        match self.compression {
+            Compression::None => "none",
+            Compression::Gzip => "gzip",
+            Compression::Zstd => "zstd",
+            Compression::Lz4 => "lz4",
+            Compression::Bzip2 => "bzip2",
+            Compression::Xz => "xz",
+        }
+    }
+}
+
+/// The table a load goes to when none is named: the name of the first file without its endings.
+pub(crate) fn table_name(specs: &[InputSpec]) -> Result<String> {
+    let unnamed = || {
+        Error::new(Code::Usage, "no table is named and the input has no name to take it from")
+            .hint("Name the table with --table.")
+    };
+    let spec = specs.first().ok_or_else(unnamed)?;
+    let InputKind::File(path) = &spec.kind else { return Err(unnamed()) };
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = file.split('.').next().unwrap_or_default();
+    let name: String =
+        stem.chars().map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
+    if name.trim_matches('_').is_empty() {
+        return Err(unnamed());
+    }
+    Ok(if name.starts_with(|c: char| c.is_ascii_digit()) { format!("t_{name}") } else { name })
+}
+
+/// Opens every input, tells its format and fits its fields to the table.
+pub(crate) fn open_inputs(
+    options: &Options,
+    table: &Table,
+    specs: &[InputSpec],
+    shapes: &mut Vec<Shape>,
+) -> Result<Vec<Arc<InputPlan>>> {
+    specs.iter().map(|spec| open_input(options, table, spec, shapes).map(Arc::new)).collect()
+}
+
+fn open_input(
+    options: &Options,
+    table: &Table,
+    spec: &InputSpec,
+    shapes: &mut Vec<Shape>,
+) -> Result<InputPlan> {
+    let mut input = Input::open(spec, &options.limits)?;
+    let sample = input.peek(SAMPLE)?;
+    let format = format_of(options, spec, &sample)?;
+    if format.is_columnar() {
+        return Err(Error::new(Code::Format, format!("{} is {}", spec.name, format.name())));
+    }
+    let first = first_record(&format, &sample);
+    let header = decide_header(options, table, &format, first.as_ref().map(|(_, fields)| &fields[..]));
+    let (mut header_raw, names) = if header { first.unwrap_or_default() } else { Default::default() };
+    if format == Format::Binary
+        && let Some(len) = inrush_decode::binary::read_header(&sample)?
+    {
+        header_raw = sample[..len].to_vec();
+    }
+    let keys = if format == Format::Ndjson {
+        ndjson::keys_of(&sample)
+            .keys
+            .iter()
+            .map(|key| String::from_utf8_lossy(&key.name).into_owned())
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let field_names = match (&format, header) {
+        (Format::Ndjson, _) => FieldNames::Keys(&keys),
+        (_, true) => FieldNames::Header(&names),
+        (_, false) => FieldNames::Unnamed,
+    };
+    let shape = Shape::fit(table, field_names, options, &spec.name)?;
+    let format = with_details(format, options, &shape, header, &sample)?;
+    // A COPY has one format: inputs in COPY binary do not share statements with others.
+    let raw = format == Format::Binary;
+    let number = match shapes.iter().position(|s| s.columns == shape.columns && s.raw == raw) {
+        Some(i) => i,
+        None => {
+            shapes.push(Shape { raw, ..shape.clone() });
+            shapes.len() - 1
+        }
+    };
+    let json_keys = shape.fields.iter().enumerate().map(|(i, name)| {
+        let column = shape.columns.iter().zip(&shape.sources).find(|(_, s)| **s == FieldSource::Field(i));
+        ndjson::Key {
+            name: name.clone().into_bytes(),
+            json: column.is_some_and(|(c, _)| crate::plan::is_json(c)),
+            array: column.is_some_and(|(c, _)| crate::plan::is_array(c)),
+        }
+    });
+    let keys: Vec<ndjson::Key> = if format == Format::Ndjson { json_keys.collect() } else { Vec::new() };
+    let chosen = options.columns.is_some() || options.ignore_unknown;
+    let line_end = match &format {
+        Format::Csv(CsvDialect { eol, .. }) | Format::Text(TextDialect { eol, .. }) => eol.last_byte(),
+        _ => b'\n',
+    };
+    let is_stream = !matches!(spec.kind, InputKind::File(_));
+    Ok(InputPlan {
+        name: spec.name.clone(),
+        spec: spec.clone(),
+        identity: input.identity().clone(),
+        header,
+        header_raw,
+        shape: number,
+        sources: shape.sources,
+        field_names: shape.fields,
+        expected_fields: shape.expected_fields,
+        line_end,
+        can_reread: input.is_seekable(),
+        wholly_hashed: sample.len() < 64 << 10,
+        keys,
+        unknown: if chosen { ndjson::Unknown::Ignore } else { ndjson::Unknown::Reject },
+        len: input.len(),
+        compression: input.compression(),
+        stream: Mutex::new(is_stream.then_some(input)),
+        format,
+    })
+}
+
+/// What the user stated, else what name and content show.
+fn format_of(options: &Options, spec: &InputSpec, sample: &[u8]) -> Result<Format> {
+    let stated = &options.stated;
+    let name = match &stated.format {
+        Some(name) => name.clone(),
+        None => format_by_look(&spec.name, sample).to_owned(),
+    };
+    let csv = |delimiter: u8| {
+        let quote = stated.quote.unwrap_or(b'"');
+        Format::Csv(CsvDialect {
+            delimiter: stated.delimiter.unwrap_or(delimiter),
+            quote,
+            escape: stated.escape.unwrap_or(quote),
+            null: stated.null.clone().unwrap_or_default(),
+            ..CsvDialect::default()
+        })
+    };
+    let format = match name.as_str() {
+        "csv" => csv(b','),
+        "tsv" => csv(b'\t'),
+        "text" => Format::Text(TextDialect {
+            delimiter: stated.delimiter.unwrap_or(b'\t'),
+            null: stated.null.clone().unwrap_or_else(|| "\\N".to_owned()),
+            ..TextDialect::default()
+        }),
+        "binary" => Format::Binary,
+        "ndjson" => Format::Ndjson,
+        "parquet" => Format::Parquet,
+        "arrow" => Format::Arrow,
+        other => {
+            return Err(Error::new(Code::Usage, format!("there is no format {other:?}"))
+                .hint("The formats are csv, tsv, text, binary, ndjson, parquet and arrow."));
+        }
+    };
+    match &format {
+        Format::Csv(dialect) => inrush_decode::csv::check_dialect(dialect)?,
+        Format::Text(dialect) => inrush_decode::text::check_dialect(dialect)?,
+        _ => {}
+    }
+    Ok(format)
+}
+
+/// Format by signature, then by the endings of the name with those of compressions taken off, then CSV.
+fn format_by_look(name: &str, sample: &[u8]) -> &'static str {
+    if sample.starts_with(b"PGCOPY\n\xff\r\n\0") {
+        return "binary";
+    }
+    if sample.starts_with(b"PAR1") {
+        return "parquet";
+    }
+    if sample.starts_with(b"ARROW1") {
+        return "arrow";
+    }
+    let mut name = name.to_ascii_lowercase();
+    for ending in [".gz", ".zst", ".lz4", ".bz2", ".xz"] {
+        if let Some(stem) = name.strip_suffix(ending) {
+            name = stem.to_owned();
+        }
+    }
+    match name.rsplit('.').next() {
+        Some("tsv" | "tab") => "tsv",
+        Some("ndjson" | "jsonl" | "json") => "ndjson",
+        Some("copy" | "pgtext") => "text",
+        Some("csv") => "csv",
+        _ if sample.first() == Some(&b'{') => "ndjson",
+        _ => "csv",
+    }
+}
+
+/// The bytes and the fields of the first record, if it decodes.
+fn first_record(format: &Format, sample: &[u8]) -> Option<(Vec<u8>, Vec<String>)> {
+    let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
+    let mut decoder: Box<dyn Decoder> = match format {
+        Format::Csv(dialect) => {
+            let dialect = CsvDialect { eol: eol_of(format, sample), ..dialect.clone() };
+            Box::new(CsvDecoder::new(&dialect, None))
+        }
+        Format::Text(dialect) => {
+            let dialect = TextDialect { eol: eol_of(format, sample), ..dialect.clone() };
+            Box::new(TextDecoder::new(&dialect, None))
+        }
+        _ => return None,
+    };
+    let mut fields = Fields::new();
+    decoder.begin(sample);
+    let step = decoder.next(sample, &mut fields)?;
+    step.result.ok()?;
+    let record = Record { input: sample, fields: &fields };
+    let text = |i| record.get(i).map(|f| String::from_utf8_lossy(f).into_owned()).unwrap_or_default();
+    Some((sample[step.range].to_vec(), (0..fields.len()).map(text).collect()))
+}
+
+fn eol_of(format: &Format, sample: &[u8]) -> Eol {
+    Borders::of(format).and_then(|borders| detect_eol(sample, borders)).unwrap_or_default()
+}
+
+/// Stated, or: a first line whose every field names a different column of the table is a header. No row of
+/// data looks like that but one made to.
+fn decide_header(options: &Options, table: &Table, format: &Format, first: Option<&[String]>) -> bool {
+    if !matches!(format, Format::Csv(_) | Format::Text(_)) {
+        return false;
+    }
+    if let Some(header) = options.stated.header {
+        return header;
+    }
+    let Some(first) = first else { return false };
+    let mut seen = Vec::new();
+    !first.is_empty()
+        && first.iter().all(|name| match matching(table, name) {
+            Some(column) if !seen.contains(&column.attnum) => {
+                seen.push(column.attnum);
+                true
+            }
+            _ => false,
+        })
+}
+
+/// Fills in what is only known once the fields are: header, line ends, `--force-null`.
+fn with_details(
+    format: Format,
+    options: &Options,
+    shape: &Shape,
+    header: bool,
+    sample: &[u8],
+) -> Result<Format> {
+    let eol = eol_of(&format, sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample));
+    let fields = |columns: &[String], flag: &str| -> Result<Vec<usize>> {
+        columns
+            .iter()
+            .map(|name| {
+                shape
+                    .columns
+                    .iter()
+                    .zip(&shape.sources)
+                    .find_map(|(c, s)| match s {
+                        FieldSource::Field(i) if c.name == *name => Some(*i),
+                        _ => None,
+                    })
+                    .ok_or_else(|| {
+                        Error::new(Code::Columns, format!("{flag} names {name:?}, which no field goes to"))
+                    })
+            })
+            .collect()
+    };
+    Ok(match format {
+        Format::Csv(dialect) => Format::Csv(CsvDialect {
+            header,
+            eol,
+            force_null: fields(&options.stated.force_null, "--force-null")?,
+            force_not_null: fields(&options.stated.force_not_null, "--force-not-null")?,
+            ..dialect
+        }),
+        Format::Text(dialect) => Format::Text(TextDialect { header, eol, ..dialect }),
+        other => other,
+    })
+}

@@ -1,0 +1,176 @@
+//! What the reader, the lanes and the controller of one load share.
+
+use crate::options::MaxRejects;
+use crate::plan::Plan;
+use crate::progress::{Progress, Stop};
+use crate::queue::Queue;
+use inrush_core::{Chunk, Code, Error, Reject, Result};
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::ledger::{Ledger, StoredLoad};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One load while it runs.
+pub(crate) struct Job {
+    pub plan: Plan,
+    pub progress: Arc<Progress>,
+    pub queue: Queue<Work>,
+    pub rejects: RejectGauge,
+    pub conninfo: ConnInfo,
+    /// The ledger and this load in it; `None` with `--no-ledger`.
+    pub ledger: Option<(Ledger, StoredLoad)>,
+    failure: Mutex<Option<Error>>,
+}
+
+/// What the reader hands to a lane.
+pub(crate) enum Work {
+    /// Whole records.
+    Chunk(Chunk),
+    /// A record longer than `--max-record`: it is a reject.
+    TooLong { reject: Reject, end: u64, lines: u64 },
+}
+
+impl Job {
+    pub fn new(
+        plan: Plan,
+        progress: Arc<Progress>,
+        conninfo: ConnInfo,
+        ledger: Option<(Ledger, StoredLoad)>,
+    ) -> Job {
+        Job {
+            queue: Queue::new(plan.limits.in_flight),
+            rejects: RejectGauge::new(plan.max_rejects, plan.atomic),
+            plan,
+            progress,
+            conninfo,
+            ledger,
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Ends the load for this reason; the first reason is the one reported.
+    pub fn fail(&self, error: Error) {
+        let mut failure = lock(&self.failure);
+        if failure.is_none() {
+            *failure = Some(error);
+        }
+        drop(failure);
+        self.progress.stop(Stop::Abort);
+        self.queue.abandon();
+    }
+
+    /// Why the load ended, if something failed.
+    pub fn take_failure(&self) -> Option<Error> {
+        lock(&self.failure).take()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts rejects against the limit and keeps the first ones for the report.
+pub(crate) struct RejectGauge {
+    limit: MaxRejects,
+    at_end: bool,
+    found: AtomicU64,
+    /// Rejects of units that did not commit, for the report of a load that stops on them.
+    stopped_on: Mutex<Vec<Reject>>,
+    /// Rejects of committed units where there is no ledger to keep them.
+    kept: Mutex<Vec<Reject>>,
+}
+
+impl RejectGauge {
+    fn new(limit: MaxRejects, atomic: bool) -> RejectGauge {
+        RejectGauge {
+            limit,
+            at_end: atomic && matches!(limit, MaxRejects::Percent(_)),
+            found: AtomicU64::new(0),
+            stopped_on: Mutex::new(Vec::new()),
+            kept: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Counts rejects that earlier runs of this load committed.
+    pub fn found_before(&self, n: u64) {
+        self.found.fetch_add(n, Relaxed);
+    }
+
+    /// Counts a reject. `Err` when it is one too many; `records` is how many have been read so far.
+    pub fn add(&self, reject: &Reject, records: u64) -> Result<()> {
+        let found = self.found.fetch_add(1, Relaxed) + 1;
+        let over = match self.limit {
+            MaxRejects::Count(limit) => found > limit,
+            MaxRejects::Percent(p) => {
+                !self.at_end && records >= MaxRejects::MINIMUM && share(found, records) > p
+            }
+        };
+        if !over {
+            return Ok(());
+        }
+        lock(&self.stopped_on).push(reject.clone());
+        Err(self.too_many(reject, found))
+    }
+
+    /// Takes back rejects of a unit that is sent again.
+    pub fn take_back(&self, n: usize) {
+        self.found.fetch_sub(n as u64, Relaxed);
+    }
+
+    /// Judges a percentage at the end.
+    pub fn judge(&self, records: u64) -> Result<()> {
+        let found = self.found.load(Relaxed);
+        match self.limit {
+            MaxRejects::Percent(p) if found > 0 && share(found, records) > p => Err(Error::new(
+                Code::Rejects,
+                format!("{found} of {records} records were refused, more than the {p} % of --max-rejects"),
+            )
+            .hint("The rejects say why each was refused; raise --max-rejects to load the rest.")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rejects the load stopped on.
+    pub fn stopped_on(&self) -> Vec<Reject> {
+        lock(&self.stopped_on).clone()
+    }
+
+    /// Keeps rejects that no ledger keeps.
+    pub fn keep(&self, rejects: Vec<Reject>) {
+        lock(&self.kept).extend(rejects);
+    }
+
+    /// Rejects kept because there is no ledger.
+    pub fn kept(&self) -> Vec<Reject> {
+        std::mem::take(&mut *lock(&self.kept))
+    }
+
+    fn too_many(&self, reject: &Reject, found: u64) -> Error {
+        let hint = match self.limit {
+            MaxRejects::Count(0) => {
+                "Repair the record, or let bad rows pass with --max-rejects N and keep them \
+                                     with --rejects FILE."
+                    .to_owned()
+            }
+            MaxRejects::Count(n) => format!(
+                "This is reject {found}, --max-rejects allows {n}: raise it, or repair the records; --rejects \
+                 FILE keeps them."
+            ),
+            MaxRejects::Percent(p) => {
+                format!(
+                    "{found} rejects are more than the {p} % of --max-rejects; --rejects FILE keeps them."
+                )
+            }
+        };
+        Error::new(Code::Rejects, reject.reason.clone())
+            .sqlstate(reject.sqlstate.clone())
+            .at(reject.position.clone())
+            .hint(hint)
+    }
+}
+
+// A share for comparison with a limit the user gave in percent: rounding does not matter.
+#[allow(clippy::cast_precision_loss)]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}

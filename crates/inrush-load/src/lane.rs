@@ -1,0 +1,496 @@
+//! A lane: one connection and the thread that feeds it.
+//!
+//! A lane takes chunks from the queue, gathers them into commit units, and sees each unit through: fast as
+//! long as nothing goes wrong, again after a deadlock or a lost connection, and carefully (see `careful.rs`)
+//! when the server refuses rows.
+
+use crate::feed::{Feed, Place, Refusal, Sent};
+use crate::inputs::InputPlan;
+use crate::job::{Job, Work};
+use crate::progress::{Stop, add_time};
+use crate::queue::Popped;
+use crate::session::Session;
+use crate::unit::{Held, Unit};
+use bytes::Bytes;
+use inrush_core::{Chunk, Code, Error, Result};
+use inrush_encode::copy_binary;
+use inrush_sink::copy::{CopyStream, WireFormat};
+use inrush_sink::failure::{Failure, server_error};
+use inrush_sink::ledger::{RangeDone, UnitLedger};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Rows the encoder was not sure of are sent as text when this many bytes of them have gathered: they stay
+/// in memory until then.
+const SIDE_LIMIT: usize = 4 << 20;
+
+/// A lane of a load.
+pub(crate) struct Lane<'a> {
+    pub job: &'a Job,
+    pub session: Session,
+    pub feeds: HashMap<u32, Feed>,
+    /// The main COPY that is open, and the shape it is for.
+    copy: Option<(usize, CopyStream)>,
+    number: usize,
+    /// Message under construction.
+    out: Vec<u8>,
+    /// Rows for the COPY text beside the main COPY.
+    side: Vec<u8>,
+}
+
+/// How a unit is being sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Fast,
+    Careful { immediate: bool },
+}
+
+impl<'a> Lane<'a> {
+    /// Connects a lane and records its backend.
+    pub async fn connect(job: &'a Job, number: usize) -> Result<Lane<'a>> {
+        let session = Session::open(job).await?;
+        Ok(Lane {
+            job,
+            session,
+            feeds: HashMap::new(),
+            copy: None,
+            number,
+            out: Vec::with_capacity(CopyStream::MESSAGE * 2),
+            side: Vec::new(),
+        })
+    }
+
+    /// Works until the queue is closed or the load is stopped.
+    pub async fn run(&mut self) -> Result<()> {
+        if self.job.plan.atomic {
+            self.session.execute("BEGIN").await.map_err(Failure::into_error)?;
+            if let Some(ledger) = &self.session.ledger {
+                ledger.fence(&self.session.connected.client).await.map_err(Failure::into_error)?;
+            }
+        }
+        loop {
+            let waited = Instant::now();
+            let popped = self.job.queue.pop(None);
+            add_time(&self.job.progress.wait_nanos, waited.elapsed());
+            match popped {
+                Popped::Closed | Popped::Timeout => break,
+                Popped::Item(work, permit) => {
+                    let unit = Unit::new(work, permit, self.job.plan.unit_age());
+                    self.unit(unit).await?;
+                }
+            }
+            if self.job.progress.stopping() != Stop::No {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees one unit through to its commit.
+    async fn unit(&mut self, mut unit: Unit) -> Result<()> {
+        let mut mode = Mode::Fast;
+        let mut live = true;
+        let mut tries = 0;
+        loop {
+            let attempt = match mode {
+                Mode::Fast => self.fast(&mut unit, live).await,
+                Mode::Careful { immediate } => self.careful(&mut unit, immediate).await,
+            };
+            let failure = match attempt {
+                Ok(()) => {
+                    self.account(&mut unit);
+                    return Ok(());
+                }
+                Err(failure) => failure,
+            };
+            live = false;
+            self.out.clear();
+            self.side.clear();
+            self.job.progress.dead_rows.fetch_add(unit.sent, Relaxed);
+            let commit_sent = unit.commit_sent;
+            match failure {
+                Failure::Fatal(error) => {
+                    self.roll_back().await;
+                    return Err(error);
+                }
+                Failure::Row(refusal) => {
+                    if self.roll_back().await {
+                        // A refusal that only comes with COMMIT is a deferred constraint: check it early.
+                        let immediate = commit_sent;
+                        if mode == (Mode::Careful { immediate: true }) {
+                            return Err(refusal.error);
+                        }
+                        mode = Mode::Careful { immediate };
+                    } else {
+                        self.reconnect().await?;
+                    }
+                }
+                Failure::Retry(error) => {
+                    tries += 1;
+                    if self.job.plan.atomic || tries > self.job.plan.limits.retries {
+                        self.roll_back().await;
+                        return Err(error);
+                    }
+                    if !self.roll_back().await {
+                        self.reconnect().await?;
+                    }
+                    // Lanes that met in a deadlock must not meet again at once.
+                    let pause = 20 * u64::from(tries) * (1 + self.number as u64 % 7);
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+                Failure::Lost(error) => {
+                    tries += 1;
+                    if self.job.plan.atomic || tries > self.job.plan.limits.retries {
+                        return Err(lost(error, self.job));
+                    }
+                    self.reconnect().await?;
+                    if commit_sent && self.has_committed(&unit).await? {
+                        self.account(&mut unit);
+                        return Ok(());
+                    }
+                }
+            }
+            self.job.progress.retries.fetch_add(1, Relaxed);
+            let rejects = unit.forget_attempt();
+            self.job.rejects.take_back(rejects);
+            if self.job.progress.stopping() == Stop::Abort {
+                return Err(interrupted());
+            }
+        }
+    }
+
+    /// Sends a unit with one COPY (or few), taking chunks from the queue while `live`.
+    async fn fast(&mut self, unit: &mut Unit, live: bool) -> Result<(), Failure> {
+        self.begin().await?;
+        let mut i = 0;
+        loop {
+            while i < unit.held.len() {
+                if self.job.progress.stopping() == Stop::Abort {
+                    return Err(Failure::Fatal(interrupted()));
+                }
+                self.send_held(unit, i).await?;
+                i += 1;
+            }
+            let full = unit.input_bytes >= self.job.plan.unit_bytes();
+            if !live || full || self.job.progress.stopping() != Stop::No {
+                break;
+            }
+            let waited = Instant::now();
+            let popped = self.job.queue.pop(unit.deadline);
+            add_time(&self.job.progress.wait_nanos, waited.elapsed());
+            match popped {
+                Popped::Item(work, permit) => unit.hold(work, permit),
+                Popped::Timeout | Popped::Closed => break,
+            }
+            if unit.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                // The piece just taken belongs to this unit; it is the last one.
+                while i < unit.held.len() {
+                    self.send_held(unit, i).await?;
+                    i += 1;
+                }
+                break;
+            }
+        }
+        self.finish_copies(unit).await?;
+        self.commit(unit).await
+    }
+
+    async fn send_held(&mut self, unit: &mut Unit, i: usize) -> Result<(), Failure> {
+        let placeholder =
+            Held::Range { input: 0, start: 0, end: 0, first_line: 0, first_record: 0, records: 0 };
+        let held = std::mem::replace(&mut unit.held[i], placeholder);
+        let (held, result) = match held {
+            Held::Bytes { work: Work::TooLong { reject, end, lines }, _permit } => {
+                let result = self.too_long(unit, &reject, end, lines);
+                (Held::Bytes { work: Work::TooLong { reject, end, lines }, _permit }, result)
+            }
+            Held::Bytes { work: Work::Chunk(chunk), _permit } => {
+                let result = self.send_chunk(unit, &chunk).await;
+                if result.is_ok() && self.job.plan.inputs[chunk.input as usize].can_reread {
+                    let range = Held::Range {
+                        input: chunk.input,
+                        start: chunk.start,
+                        end: chunk.end(),
+                        first_line: chunk.first_line,
+                        first_record: chunk.first_record,
+                        records: chunk.records,
+                    };
+                    self.job.plan.recycle(chunk);
+                    (range, result)
+                } else {
+                    (Held::Bytes { work: Work::Chunk(chunk), _permit }, result)
+                }
+            }
+            range @ Held::Range { .. } => {
+                let chunk = self.job.plan.reread(&range).map_err(Failure::Fatal)?;
+                let result = self.send_chunk(unit, &chunk).await;
+                self.job.plan.recycle(chunk);
+                (range, result)
+            }
+        };
+        unit.held[i] = held;
+        result
+    }
+
+    /// A record longer than the limit is a reject and nothing else.
+    pub fn too_long(
+        &self,
+        unit: &mut Unit,
+        reject: &inrush_core::Reject,
+        end: u64,
+        lines: u64,
+    ) -> Result<(), Failure> {
+        let start = reject.position.byte.unwrap_or_default();
+        let records = self.job.progress.records.fetch_add(1, Relaxed) + 1;
+        unit.record.add(RangeDone {
+            input: reject.input,
+            start,
+            end,
+            rows: 0,
+            rejects: 1,
+            records: 1,
+            lines,
+        });
+        unit.records += 1;
+        unit.record.rejects.push(reject.clone());
+        self.job.rejects.add(reject, records).map_err(Failure::Fatal)
+    }
+
+    async fn send_chunk(&mut self, unit: &mut Unit, chunk: &Chunk) -> Result<(), Failure> {
+        let job = self.job;
+        let input = &job.plan.inputs[chunk.input as usize];
+        self.open_copy(unit, input).await?;
+        let (mut rows, mut records) = (0, 0);
+        let mut rejects = Vec::new();
+        self.feed(chunk.input)?.begin(&chunk.bytes);
+        loop {
+            let started = Instant::now();
+            let feed = self.feeds.get_mut(&chunk.input).expect("made above");
+            let mut ended = true;
+            while let Some(step) = feed.next(&chunk.bytes) {
+                records += 1;
+                match step.result {
+                    Ok(()) => {
+                        rows += 1;
+                        if feed.encode(&chunk.bytes, &mut self.out, &mut self.side) == Sent::Side {
+                            unit.side_rows += 1;
+                        }
+                        if self.out.len() >= CopyStream::MESSAGE || self.side.len() >= SIDE_LIMIT {
+                            ended = false;
+                            break;
+                        }
+                    }
+                    Err(bad) => {
+                        let place = Place { record: records - 1, range: step.range };
+                        let reject = feed.reject(chunk, place, Refusal::Decoder(&bad));
+                        job.rejects
+                            .add(&reject, job.progress.records.load(Relaxed) + records)
+                            .map_err(Failure::Fatal)?;
+                        rejects.push(reject);
+                    }
+                }
+            }
+            let encoded = Instant::now();
+            add_time(&job.progress.encode_nanos, encoded - started);
+            if ended {
+                break;
+            }
+            if self.side.len() >= SIDE_LIMIT {
+                self.finish_copies(unit).await?;
+                self.open_copy(unit, input).await?;
+            } else {
+                self.flush().await?;
+            }
+            add_time(&job.progress.send_nanos, encoded.elapsed());
+        }
+        unit.sent += rows;
+        job.progress.bytes_in.fetch_add(chunk.bytes.len() as u64, Relaxed);
+        job.progress.records.fetch_add(records, Relaxed);
+        unit.done(chunk, input.has_lines().then_some(input.line_end), records, rows, rejects);
+        Ok(())
+    }
+
+    /// The feed of an input, made when its first chunk comes.
+    pub fn feed(&mut self, input: u32) -> Result<&mut Feed, Failure> {
+        let plan = &self.job.plan;
+        match self.feeds.entry(input) {
+            Entry::Occupied(feed) => Ok(feed.into_mut()),
+            Entry::Vacant(place) => {
+                let feed = Feed::new(plan, &plan.inputs[input as usize]).map_err(Failure::Fatal)?;
+                Ok(place.insert(feed))
+            }
+        }
+    }
+
+    /// Makes sure that the main COPY for this input's shape is open.
+    async fn open_copy(&mut self, unit: &mut Unit, input: &InputPlan) -> Result<(), Failure> {
+        if self.copy.as_ref().is_some_and(|(shape, _)| *shape == input.shape) {
+            return Ok(());
+        }
+        self.finish_copies(unit).await?;
+        let format = self.job.plan.wire(input);
+        let copy = self.session.start_copy(self.job, input.shape, format).await?;
+        self.copy = Some((input.shape, copy));
+        if format == WireFormat::Binary {
+            self.out.extend_from_slice(copy_binary::HEADER);
+        }
+        Ok(())
+    }
+
+    /// Sends what has gathered for the main COPY.
+    async fn flush(&mut self) -> Result<(), Failure> {
+        let Some((shape, copy)) = &mut self.copy else { return Ok(()) };
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let next = Vec::with_capacity(CopyStream::MESSAGE + CopyStream::MESSAGE / 4);
+        let bytes = Bytes::from(std::mem::replace(&mut self.out, next));
+        self.job.progress.bytes_out.fetch_add(bytes.len() as u64, Relaxed);
+        copy.send(bytes).await.map_err(|e| self.session.copy_failure(self.job, *shape, &e))
+    }
+
+    /// Ends the main COPY, then sends the rows that go as text.
+    async fn finish_copies(&mut self, unit: &mut Unit) -> Result<(), Failure> {
+        let Some((shape, _)) = &self.copy else { return Ok(()) };
+        let shape = *shape;
+        if self.job.plan.wire_of_shape(shape) == WireFormat::Binary {
+            self.out.extend_from_slice(copy_binary::TRAILER);
+        }
+        self.flush().await?;
+        if let Some((_, copy)) = self.copy.take() {
+            let stored = copy.finish().await;
+            unit.stored += stored.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
+        }
+        if !self.side.is_empty() {
+            let mut copy = self.session.start_copy(self.job, shape, WireFormat::Text).await?;
+            let side = Bytes::from(std::mem::take(&mut self.side));
+            self.job.progress.bytes_out.fetch_add(side.len() as u64, Relaxed);
+            let sent = copy.send(side).await;
+            sent.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
+            let stored = copy.finish().await;
+            unit.stored += stored.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
+        }
+        Ok(())
+    }
+
+    /// First statements of a unit.
+    pub async fn begin(&mut self) -> Result<(), Failure> {
+        let started = Instant::now();
+        if self.job.plan.atomic {
+            self.session.execute("SAVEPOINT inrush_unit").await?;
+        } else {
+            self.session.execute("BEGIN").await?;
+            if let Some(ledger) = &self.session.ledger {
+                ledger.fence(&self.session.connected.client).await?;
+            }
+        }
+        add_time(&self.job.progress.commit_nanos, started.elapsed());
+        Ok(())
+    }
+
+    /// Last statements of a unit: its ledger rows, then COMMIT.
+    pub async fn commit(&mut self, unit: &mut Unit) -> Result<(), Failure> {
+        let started = Instant::now();
+        unit.settle_left_out();
+        if let Some(ledger) = &self.session.ledger {
+            ledger.record(&self.session.connected.client, &unit.record).await?;
+        }
+        if self.job.plan.atomic {
+            self.session.execute("RELEASE inrush_unit").await?;
+        } else {
+            unit.commit_sent = true;
+            // Deferred constraints are checked now: a row may be to blame.
+            let committed = self.session.connected.client.batch_execute("COMMIT").await;
+            committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
+        }
+        add_time(&self.job.progress.commit_nanos, started.elapsed());
+        Ok(())
+    }
+
+    /// Ends an atomic load: the percentage of rejects is judged, the load recorded as done, all committed.
+    pub async fn finish_atomic(&mut self) -> Result<()> {
+        if self.job.progress.stopping() != Stop::No {
+            return Err(interrupted());
+        }
+        self.job.rejects.judge(self.job.progress.records.load(Relaxed))?;
+        if let Some((ledger, load)) = &self.job.ledger {
+            ledger.finish(&self.session.connected.client, load).await?;
+        }
+        self.session.execute("COMMIT").await.map_err(Failure::into_error)
+    }
+
+    /// Adds a committed unit to the totals.
+    fn account(&self, unit: &mut Unit) {
+        let progress = &self.job.progress;
+        let rows: u64 = unit.record.ranges.iter().map(|r| r.rows).sum();
+        progress.rows.fetch_add(rows, Relaxed);
+        progress.rejects.fetch_add(unit.record.rejects.len() as u64, Relaxed);
+        progress.units.fetch_add(1, Relaxed);
+        progress.rows_as_text.fetch_add(unit.side_rows, Relaxed);
+        progress.rows_left_out.fetch_add(unit.sent.saturating_sub(unit.stored), Relaxed);
+        if self.job.ledger.is_none() {
+            self.job.rejects.keep(std::mem::take(&mut unit.record.rejects));
+        }
+    }
+
+    /// Undoes the unit on the server. `false` if the connection is gone.
+    async fn roll_back(&mut self) -> bool {
+        // Dropping an unfinished COPY sends CopyFail.
+        self.copy = None;
+        let statement =
+            if self.job.plan.atomic { "ROLLBACK TO inrush_unit; RELEASE inrush_unit" } else { "ROLLBACK" };
+        self.session.execute(statement).await.is_ok()
+    }
+
+    /// A new connection in place of a lost one, once the old backend is certain to be gone.
+    async fn reconnect(&mut self) -> Result<()> {
+        self.copy = None;
+        let old = self.session.backend.clone();
+        let started = Instant::now();
+        let limit = Duration::from_secs(self.job.plan.limits.reconnect_secs);
+        loop {
+            let attempt = match Session::open(self.job).await {
+                Ok(session) => match session.wait_until_gone(&old).await {
+                    Ok(()) => Ok(session),
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(error),
+            };
+            match attempt {
+                Ok(session) => {
+                    self.session = session;
+                    return Ok(());
+                }
+                Err(error) if error.code() == Code::Fenced || started.elapsed() > limit => {
+                    return Err(lost(error, self.job));
+                }
+                Err(_) if self.job.progress.stopping() == Stop::Abort => return Err(interrupted()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
+            }
+        }
+    }
+
+    /// Whether a unit whose COMMIT was not answered has been committed.
+    async fn has_committed(&self, unit: &Unit) -> Result<bool> {
+        let (Some((ledger, load)), Some(range)) = (&self.job.ledger, unit.record.ranges.first()) else {
+            return Ok(false);
+        };
+        UnitLedger::has(ledger, &self.session.connected.client, load, range).await.map_err(server_error)
+    }
+}
+
+fn lost(error: Error, job: &Job) -> Error {
+    let lost = Error::new(Code::ConnectionLost, error.fact().to_owned());
+    lost.hint(if job.plan.atomic {
+        "Nothing was loaded; give the same command again."
+    } else {
+        "Give the same command again: what was committed is skipped, the rest is loaded."
+    })
+}
+
+/// The end of a lane because another part of the load failed; the other part's error is the one reported.
+pub(crate) fn interrupted() -> Error {
+    Error::new(Code::Interrupted, "the load was stopped")
+}

@@ -1,0 +1,194 @@
+//! The plan of a load: everything that is decided before the first row is sent.
+
+use crate::inputs::{InputPlan, open_inputs};
+use crate::options::{MaxRejects, Options, Via};
+use crate::shape::Shape;
+use crate::unit::Held;
+use inrush_core::{Chunk, Code, Error, Format, Limits, Result, Table, TypeKind};
+use inrush_encode::copy_binary::CopyBinary;
+use inrush_sink::copy::WireFormat;
+use inrush_source::{BufferPool, Input, InputSpec, Reread};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The path rows take into the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WirePath {
+    /// COPY binary.
+    CopyBinary,
+    /// COPY text.
+    CopyText,
+}
+
+/// Everything that is decided before the first row is sent.
+pub(crate) struct Plan {
+    pub table: Table,
+    pub inputs: Vec<Arc<InputPlan>>,
+    /// Column lists in use; inputs refer to them by number.
+    pub shapes: Vec<Shape>,
+    pub path: WirePath,
+    pub path_reason: String,
+    pub session: inrush_encode::Session,
+    /// Encoding of the inputs where it is not UTF8: the server recodes COPY text.
+    pub encoding: Option<String>,
+    /// Whether the client looks for bytes that are not valid UTF-8.
+    pub check_utf8: bool,
+    pub limits: Limits,
+    pub max_rejects: MaxRejects,
+    pub atomic: bool,
+    pub jobs: Option<usize>,
+    pub max_rate: Option<u64>,
+    /// All input fits one commit unit: it goes as one, on one connection.
+    pub single_unit: bool,
+    pub pool: BufferPool,
+}
+
+/// Inputs of up to this many bytes together are one commit unit on one connection, and so atomic.
+const SINGLE_UNIT: u64 = 16 << 20;
+
+/// What the server says that matters for the plan.
+pub(crate) struct ServerFacts {
+    pub session: inrush_encode::Session,
+    pub server_encoding: String,
+}
+
+impl Plan {
+    /// Plans the load of `specs` into `table`.
+    pub fn new(options: &Options, table: Table, specs: &[InputSpec], facts: &ServerFacts) -> Result<Plan> {
+        let mut shapes = Vec::new();
+        let inputs = open_inputs(options, &table, specs, &mut shapes)?;
+        let encoding = options.stated.encoding.clone().filter(|e| !is_utf8(e));
+        let (path, path_reason) = choose_path(options, &shapes, &inputs, encoding.as_deref())?;
+        let known: Option<u64> = inputs.iter().map(|input| input.uncompressed_len()).sum();
+        let single_unit = known.is_some_and(|bytes| bytes <= SINGLE_UNIT);
+        let atomic = options.atomic || options.ledger == crate::options::LedgerChoice::None;
+        // Buffers kept: the queue's, and one for each lane and the reader.
+        let keep = options.limits.in_flight / options.limits.chunk.max(1) + options.limits.max_jobs.min(8);
+        Ok(Plan {
+            pool: BufferPool::new(options.limits.chunk, keep.min(24)),
+            check_utf8: encoding.is_none() && facts.server_encoding != "SQL_ASCII",
+            table,
+            inputs,
+            shapes,
+            path,
+            path_reason,
+            session: facts.session,
+            encoding,
+            limits: options.limits.clone(),
+            max_rejects: options.max_rejects,
+            atomic,
+            jobs: if atomic || single_unit { Some(1) } else { options.jobs },
+            max_rate: options.max_rate,
+            single_unit,
+        })
+    }
+
+    /// Format of the COPY for an input.
+    pub fn wire(&self, input: &InputPlan) -> WireFormat {
+        match (self.path, &input.format) {
+            (_, Format::Binary) | (WirePath::CopyBinary, _) => WireFormat::Binary,
+            (WirePath::CopyText, _) => WireFormat::Text,
+        }
+    }
+
+    /// Format of the COPY for a shape.
+    pub fn wire_of_shape(&self, shape: usize) -> WireFormat {
+        self.inputs.iter().find(|input| input.shape == shape).map_or(WireFormat::Text, |i| self.wire(i))
+    }
+
+    /// Age at which a unit is committed.
+    pub fn unit_age(&self) -> Option<Duration> {
+        (!self.single_unit).then(|| Duration::from_millis(self.limits.unit_millis))
+    }
+
+    /// Input bytes of one unit: less where they must be kept in memory, divided by the lanes that keep them.
+    pub fn unit_bytes(&self) -> u64 {
+        if self.inputs.iter().all(|input| input.can_reread) {
+            return self.limits.unit_bytes;
+        }
+        let lanes = self.jobs.unwrap_or(self.limits.max_jobs).max(1) as u64;
+        let in_queue = self.limits.in_flight as u64 / 2;
+        (self.limits.unit_bytes_kept.min(in_queue) / lanes).max(self.limits.chunk as u64)
+    }
+
+    /// Hands the buffer of a chunk back to the reader.
+    pub fn recycle(&self, chunk: Chunk) {
+        self.pool.give(chunk.bytes);
+    }
+
+    /// Reads a range of a plain file again.
+    pub fn reread(&self, held: &Held) -> Result<Chunk> {
+        let Held::Range { input, start, end, first_line, first_record, records } = held else {
+            return Err(Error::new(Code::Internal, "a unit holds bytes where a range was expected"));
+        };
+        let plan = &self.inputs[*input as usize];
+        let opened = Input::open(&plan.spec, &self.limits)?;
+        plan.identity.same_as(opened.identity())?;
+        let Some(reread) = Reread::of(&opened)? else {
+            return Err(Error::new(Code::SourceChanged, format!("{} is no longer a plain file", plan.name)));
+        };
+        let mut bytes = Vec::new();
+        reread.read_range(*start, *end, &mut bytes)?;
+        Ok(Chunk {
+            input: *input,
+            start: *start,
+            first_line: *first_line,
+            first_record: *first_record,
+            records: *records,
+            bytes,
+        })
+    }
+}
+
+/// Whether this encoding name means UTF-8 to PostgreSQL (encnames.c ignores case and punctuation).
+pub(crate) fn is_utf8(name: &str) -> bool {
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    matches!(plain.as_str(), "utf8" | "unicode")
+}
+
+fn choose_path(
+    options: &Options,
+    shapes: &[Shape],
+    inputs: &[Arc<InputPlan>],
+    encoding: Option<&str>,
+) -> Result<(WirePath, String)> {
+    let odd =
+        shapes.iter().flat_map(|shape| &shape.columns).find(|column| !CopyBinary::supports(&column.ty)).map(
+            |column| {
+                format!("column {:?} has type {}, which has no client encoder", column.name, column.ty.name)
+            },
+        );
+    let binary_input = inputs.iter().any(|input| input.format == Format::Binary);
+    if binary_input && options.via == Via::CopyText {
+        return Err(Error::new(Code::Clash, "--via copy-text contradicts an input in COPY binary")
+            .hint("The values of a binary file go to the server as they are: leave --via out."));
+    }
+    let not_utf8 = encoding.map(|e| format!("the server recodes {e}, which it does for COPY text"));
+    match (options.via, odd, not_utf8) {
+        (Via::CopyText, _, _) => Ok((WirePath::CopyText, "asked for with --via".into())),
+        (Via::CopyBinary, Some(why), _) | (Via::CopyBinary, None, Some(why)) => {
+            Err(Error::new(Code::Clash, format!("--via copy-binary is not possible: {why}"))
+                .hint("Leave --via out, or say --via copy-text."))
+        }
+        (Via::CopyBinary, None, None) => Ok((WirePath::CopyBinary, "asked for with --via".into())),
+        (Via::Auto, Some(why), _) | (Via::Auto, None, Some(why)) => Ok((WirePath::CopyText, why)),
+        (Via::Auto, None, None) => {
+            Ok((WirePath::CopyBinary, "every column has a client encoder; the server parses nothing".into()))
+        }
+    }
+}
+
+/// Whether a column takes JSON text as it stands.
+pub(crate) fn is_json(column: &inrush_core::Column) -> bool {
+    let (ty, _) = column.ty.under_domains(column.typmod);
+    matches!(ty.kind, TypeKind::Base(inrush_core::BaseType::Json | inrush_core::BaseType::Jsonb))
+}
+
+/// Whether a column is an array.
+pub(crate) fn is_array(column: &inrush_core::Column) -> bool {
+    let (ty, _) = column.ty.under_domains(column.typmod);
+    matches!(ty.kind, TypeKind::Array { .. })
+}

@@ -1,0 +1,351 @@
+//! What a load tells at its end. JSON first; the terminal text is made from it.
+
+use crate::options::Options;
+use crate::plan::{Plan, WirePath};
+use crate::progress::Progress;
+use inrush_core::Error;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Version of the JSON form. Fields are only ever added within a version.
+pub const VERSION: u32 = 1;
+
+/// The report of one load.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// [`VERSION`]
+    pub version: u32,
+    /// Version of Inrush.
+    pub inrush: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The error, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// Number in the ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<i64>,
+    /// Whether rows of earlier runs were found and skipped.
+    pub resumed: bool,
+    /// `schema.table`
+    pub table: String,
+    /// Server version, as it says.
+    pub server: String,
+    /// Inputs in order.
+    pub inputs: Vec<InputReport>,
+    /// Path into the server.
+    pub path: WirePath,
+    /// Why this path.
+    pub path_reason: String,
+    /// All rows or none, in one transaction.
+    pub atomic: bool,
+    /// Rows and bytes.
+    pub totals: Totals,
+    /// Where the client's time went, in seconds, summed over threads.
+    pub stages: Stages,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+}
+
+/// How a load ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Every row is in the table.
+    Loaded,
+    /// Every row is in the table or among the rejects.
+    LoadedWithRejects,
+    /// It had been loaded before.
+    AlreadyLoaded,
+    /// The user stopped it; units that were committed stay.
+    Interrupted,
+    /// It failed; units that were committed stay.
+    Failed,
+}
+
+impl Outcome {
+    /// The exit code of the command: 0 done, 1 loaded with rejects, 2 failed.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Loaded | Outcome::AlreadyLoaded => 0,
+            Outcome::LoadedWithRejects => 1,
+            Outcome::Interrupted | Outcome::Failed => 2,
+        }
+    }
+}
+
+/// An error as data.
+#[derive(Debug, Clone, Serialize)]
+pub struct Failure {
+    /// Stable code.
+    pub code: String,
+    /// The fact.
+    pub fact: String,
+    /// SQLSTATE, if it came from the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sqlstate: Option<String>,
+    /// Where.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<inrush_core::Position>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Failure {
+        Failure {
+            code: error.code().as_str().to_owned(),
+            fact: error.fact().to_owned(),
+            sqlstate: error.sqlstate_text().map(str::to_owned),
+            position: error.position().cloned(),
+            hint: error.hint_text().map(str::to_owned),
+        }
+    }
+}
+
+/// One input.
+#[derive(Debug, Clone, Serialize)]
+pub struct InputReport {
+    /// As the user named it.
+    pub name: String,
+    /// Format and dialect in force.
+    pub format: inrush_core::Format,
+    /// Compression found in its content.
+    pub compression: String,
+    /// Bytes as stored; unknown for streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Columns its fields went to.
+    pub columns: Vec<String>,
+}
+
+/// Rows and bytes of this run, and of earlier ones where they say so.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Totals {
+    /// Seconds from start to the last commit.
+    pub seconds: f64,
+    /// Uncompressed input bytes read in this run.
+    pub bytes_in: u64,
+    /// Bytes sent to the server as COPY data.
+    pub bytes_out: u64,
+    /// Records read in this run.
+    pub records: u64,
+    /// Rows committed in this run.
+    pub rows: u64,
+    /// Rows that earlier runs of this load had committed.
+    pub rows_before: u64,
+    /// Rejects of this load, earlier runs included.
+    pub rejects: u64,
+    /// Rows a trigger left out.
+    pub rows_left_out: u64,
+    /// Rows sent as text because the client could not be sure of a value.
+    pub rows_as_text: u64,
+    /// Commit units.
+    pub units: u64,
+    /// Units sent again.
+    pub retries: u64,
+    /// Dead row versions that refused units left in the table.
+    pub dead_rows: u64,
+    /// Connections.
+    pub connections: usize,
+}
+
+/// Seconds by stage; threads work at the same time, so they add up to more than the wall clock.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Stages {
+    /// Reader thread: reading, decompressing, cutting.
+    pub read: f64,
+    /// Lanes: decoding and encoding.
+    pub encode: f64,
+    /// Lanes: sending, and waiting for the server to take bytes.
+    pub send: f64,
+    /// Lanes: begin, ledger, commit.
+    pub commit: f64,
+    /// Lanes: waiting for the reader.
+    pub wait: f64,
+}
+
+// Seconds for a person: 52 bits of nanoseconds are 52 days.
+#[allow(clippy::cast_precision_loss)]
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+impl Report {
+    pub(crate) fn new(options: &Options, plan: &Plan, progress: &Progress, server: &str) -> Report {
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let inputs = plan
+            .inputs
+            .iter()
+            .map(|input| InputReport {
+                name: input.name.clone(),
+                format: input.format.clone(),
+                compression: input.compression().to_owned(),
+                bytes: input.stored_len(),
+                columns: plan.shapes[input.shape].columns.iter().map(|c| c.name.clone()).collect(),
+            })
+            .collect();
+        let mut notes = Vec::new();
+        if plan.atomic && options.jobs.is_some_and(|n| n > 1) {
+            notes.push("one connection is used: all rows or none means one transaction".to_owned());
+        }
+        Report {
+            version: VERSION,
+            inrush: env!("CARGO_PKG_VERSION").to_owned(),
+            outcome: Outcome::Loaded,
+            error: None,
+            load: None,
+            resumed: false,
+            table: plan.table.qualified(),
+            server: server.to_owned(),
+            inputs,
+            path: plan.path,
+            path_reason: plan.path_reason.clone(),
+            atomic: plan.atomic,
+            totals: Totals {
+                seconds: progress.started.elapsed().as_secs_f64(),
+                bytes_in: get(&progress.bytes_in),
+                bytes_out: get(&progress.bytes_out),
+                records: get(&progress.records),
+                rows: get(&progress.rows),
+                rows_before: get(&progress.rows_before),
+                rejects: get(&progress.rejects),
+                rows_left_out: get(&progress.rows_left_out),
+                rows_as_text: get(&progress.rows_as_text),
+                units: get(&progress.units),
+                retries: get(&progress.retries),
+                dead_rows: get(&progress.dead_rows),
+                connections: progress.lanes.load(Relaxed),
+            },
+            stages: Stages {
+                read: seconds(get(&progress.read_nanos)),
+                encode: seconds(get(&progress.encode_nanos)),
+                send: seconds(get(&progress.send_nanos)),
+                commit: seconds(get(&progress.commit_nanos)),
+                wait: seconds(get(&progress.wait_nanos)),
+            },
+            notes,
+        }
+    }
+
+    /// The report for a terminal.
+    #[allow(clippy::cast_precision_loss)] // figures for a person
+    pub fn text(&self) -> String {
+        let t = &self.totals;
+        let mut out = String::new();
+        let load = self.load.map(|id| format!(" (load {id})")).unwrap_or_default();
+        let line = |out: &mut String, name: &str, value: String| {
+            let _ = writeln!(out, "  {name:<12}{value}");
+        };
+        let headline = match self.outcome {
+            Outcome::Loaded | Outcome::LoadedWithRejects => {
+                format!("{} rows into {}{load}", grouped(t.rows), self.table)
+            }
+            Outcome::AlreadyLoaded => {
+                format!("nothing loaded: load {} already has these rows", self.load.unwrap_or_default())
+            }
+            Outcome::Interrupted => format!("stopped: {} rows are in {}{load}", grouped(t.rows), self.table),
+            Outcome::Failed => format!("failed: {} rows are in {}{load}", grouped(t.rows), self.table),
+        };
+        let _ = writeln!(out, "{headline}");
+        if self.outcome == Outcome::AlreadyLoaded {
+            return out;
+        }
+        let rate = if t.seconds > 0.0 { t.bytes_in as f64 / 1e6 / t.seconds } else { 0.0 };
+        let rows_rate = if t.seconds > 0.0 { t.rows as f64 / t.seconds } else { 0.0 };
+        line(
+            &mut out,
+            "time",
+            format!(
+                "{:.2} s, {:.1} MB in, {rate:.0} MB/s, {} rows/s",
+                t.seconds,
+                t.bytes_in as f64 / 1e6,
+                grouped(rows_rate as u64)
+            ),
+        );
+        if self.resumed || t.rows_before > 0 {
+            line(
+                &mut out,
+                "before",
+                format!("{} rows of an earlier run were there and skipped", grouped(t.rows_before)),
+            );
+        }
+        if t.rejects > 0 {
+            line(&mut out, "rejects", grouped(t.rejects));
+        }
+        if t.rows_left_out > 0 {
+            line(
+                &mut out,
+                "left out",
+                format!("{} rows, by a trigger or rule of the table", grouped(t.rows_left_out)),
+            );
+        }
+        let path = match self.path {
+            WirePath::CopyBinary => "copy-binary",
+            WirePath::CopyText => "copy-text",
+        };
+        line(
+            &mut out,
+            "path",
+            format!(
+                "{path} over {} connection{}: {}",
+                t.connections,
+                if t.connections == 1 { "" } else { "s" },
+                self.path_reason
+            ),
+        );
+        if t.rows_as_text > 0 {
+            line(
+                &mut out,
+                "as text",
+                format!("{} rows held values only the server can judge", grouped(t.rows_as_text)),
+            );
+        }
+        let s = &self.stages;
+        line(
+            &mut out,
+            "stages",
+            format!(
+                "read {:.2} s, decode+encode {:.2} s, send {:.2} s, commit {:.2} s, waiting for input {:.2} s",
+                s.read, s.encode, s.send, s.commit, s.wait
+            ),
+        );
+        line(&mut out, "units", format!("{} committed, {} sent again", t.units, t.retries));
+        if t.dead_rows > 0 {
+            line(
+                &mut out,
+                "dead rows",
+                format!("about {} left for VACUUM by units the server refused", grouped(t.dead_rows)),
+            );
+        }
+        for note in &self.notes {
+            line(&mut out, "note", note.clone());
+        }
+        out
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn groups_digits() {
+        assert_eq!(super::grouped(0), "0");
+        assert_eq!(super::grouped(999), "999");
+        assert_eq!(super::grouped(1_234_567), "1,234,567");
+    }
+}

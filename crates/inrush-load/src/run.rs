@@ -1,0 +1,290 @@
+//! One load from beginning to end.
+
+use crate::job::Job;
+use crate::lane::Lane;
+use crate::once::{self, Verdict};
+use crate::options::{LedgerChoice, Options};
+use crate::plan::{Plan, ServerFacts};
+use crate::progress::{Progress, Stop};
+use crate::reader::{self, ReaderReport};
+use crate::rejects::RejectWriter;
+use crate::report::{Failure, Outcome, Report};
+use inrush_core::{Code, Error, Result};
+use inrush_sink::catalog;
+use inrush_sink::connect::connect;
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::failure::server_error;
+use inrush_sink::ledger::{Ledger, RangeDone};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio_postgres::Client;
+
+/// A load that got as far as having a plan: its report, and the error if it failed.
+#[derive(Debug)]
+pub struct Finished {
+    /// The report, also of a load that failed half-way.
+    pub report: Report,
+    /// Why it failed.
+    pub error: Option<Error>,
+}
+
+/// Loads files into a table.
+///
+/// Blocks until the load is done, failed or stopped ([`Progress::stop`]). `notice` is told what the user
+/// should know while it runs. An error means that nothing was begun.
+pub fn run(
+    options: &Options,
+    conninfo: &ConnInfo,
+    progress: Arc<Progress>,
+    notice: &(dyn Fn(&str) + Sync),
+) -> Result<Finished> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Error::new(Code::Internal, format!("cannot start the control connection's runtime: {e}"))
+    })?;
+    let mut control = runtime.block_on(connect(conninfo, "inrush load: control"))?;
+    let specs = inrush_source::expand(&options.sources)?;
+    let client = &mut control.client;
+    let (plan, server) = runtime.block_on(prepare(client, options, &specs))?;
+    progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
+
+    let mut load = None;
+    let mut done: Vec<RangeDone> = Vec::new();
+    let mut resumed = false;
+    if let LedgerChoice::Schema(schema) = &options.ledger {
+        let ledger = runtime
+            .block_on(Ledger::open(client, schema, true))?
+            .ok_or_else(|| Error::new(Code::Internal, "the ledger was not made"))?;
+        match runtime.block_on(once::open(client, &ledger, options, &plan, notice))? {
+            Verdict::Nothing { load } => {
+                let mut report = Report::new(options, &plan, &progress, &server);
+                report.outcome = Outcome::AlreadyLoaded;
+                report.load = Some(load.id);
+                report.totals.rows_before = u64::try_from(load.rows).unwrap_or_default();
+                report.notes.push(format!(
+                    "load {} of {} has these rows; --again loads them once more",
+                    load.id,
+                    load.finished_at.as_deref().unwrap_or(&load.started_at)
+                ));
+                return Ok(Finished { report, error: None });
+            }
+            Verdict::Load { load: stored, done: ranges, resumed: again } => {
+                resumed = again;
+                done = ranges;
+                load = Some((ledger, stored));
+            }
+        }
+    }
+    progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
+    let job = Job::new(plan, progress, conninfo.clone(), load);
+    job.rejects.found_before(done.iter().map(|r| r.rejects).sum());
+    job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
+
+    let ReaderReport { ignored } = work(&job, &done);
+    let mut error = job.take_failure();
+    let drained = error.is_none() && job.progress.stopping() != Stop::No;
+    if error.is_none() && !drained {
+        error = runtime.block_on(finish(&mut control.client, &job, options, notice)).err();
+    }
+    let mut report = Report::new(options, &job.plan, &job.progress, &server);
+    report.load = job.ledger.as_ref().map(|(_, load)| load.id);
+    report.resumed = resumed;
+    for (name, bytes) in ignored {
+        report.notes.push(format!("{name}: {bytes} bytes after the end-of-data marker \\. were not read"));
+    }
+    if let Some(path) = &options.rejects {
+        let written = runtime.block_on(write_rejects(&control.client, &job, path));
+        match (written, &error) {
+            (Err(failed), None) => error = Some(failed),
+            (Err(failed), Some(_)) => report.notes.push(failed.fact().to_owned()),
+            (Ok(()), _) => {}
+        }
+    }
+    report.outcome = match &error {
+        Some(error) if error.code() == Code::Interrupted => Outcome::Interrupted,
+        Some(_) => Outcome::Failed,
+        None if drained => Outcome::Interrupted,
+        None if report.totals.rejects > 0 => Outcome::LoadedWithRejects,
+        None => Outcome::Loaded,
+    };
+    if drained && error.is_none() {
+        error = Some(Error::new(Code::Interrupted, "stopped on request").hint(if job.plan.atomic {
+            "Nothing was loaded."
+        } else {
+            "Give the same command again to load the rest."
+        }));
+    }
+    report.error = error.as_ref().map(Failure::from);
+    Ok(Finished { report, error })
+}
+
+async fn prepare(
+    client: &Client,
+    options: &Options,
+    specs: &[inrush_source::InputSpec],
+) -> Result<(Plan, String)> {
+    let facts = catalog::facts(client).await?;
+    let array_nulls: String = client
+        .query_one("SELECT pg_catalog.current_setting('array_nulls')", &[])
+        .await
+        .map_err(server_error)?
+        .get(0);
+    let name = match &options.table {
+        Some(name) => catalog::TableName::parse(name)?,
+        None => catalog::TableName::parse(&crate::inputs::table_name(specs)?)?,
+    };
+    let target = catalog::describe(client, &name).await?;
+    let server_facts = ServerFacts {
+        session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
+        server_encoding: facts.server_encoding.clone(),
+    };
+    let plan = Plan::new(options, target.table.clone(), specs, &server_facts)?;
+    for shape in &plan.shapes {
+        let columns: Vec<&str> = shape.columns.iter().map(|c| c.name.as_str()).collect();
+        target.check_loadable(&columns, &facts)?;
+    }
+    Ok((plan, facts.server_version.clone()))
+}
+
+/// Runs the reader and the lanes until all input is dealt with or something fails.
+fn work(job: &Job, done: &[RangeDone]) -> ReaderReport {
+    std::thread::scope(|scope| {
+        let reader = std::thread::Builder::new().name("inrush reader".into()).spawn_scoped(scope, || {
+            reader::read(job, done).unwrap_or_else(|error| {
+                job.fail(error);
+                ReaderReport::default()
+            })
+        });
+        let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(job));
+        let mut lanes = Vec::new();
+        for number in 0..first {
+            match spawn_lane(scope, job, number) {
+                Ok(lane) => lanes.push(lane),
+                Err(error) => job.fail(error),
+            }
+        }
+        if job.plan.jobs.is_none() {
+            climb(scope, job, &mut lanes);
+        }
+        for lane in lanes {
+            if lane.join().is_err() {
+                job.fail(Error::new(Code::Internal, "a lane panicked"));
+            }
+        }
+        job.queue.abandon();
+        match reader.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(report)) => report,
+            _ => {
+                job.fail(Error::new(Code::Internal, "the reader panicked or could not be started"));
+                ReaderReport::default()
+            }
+        }
+    })
+}
+
+/// Lanes to begin with when none were asked for: the processors this machine has, at most four.
+fn starting_lanes(job: &Job) -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    cores.clamp(1, 4).min(job.plan.limits.max_jobs.max(1))
+}
+
+type LaneHandle<'scope> = std::thread::ScopedJoinHandle<'scope, ()>;
+
+fn spawn_lane<'scope, 'env>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    job: &'env Job,
+    number: usize,
+) -> Result<LaneHandle<'scope>> {
+    std::thread::Builder::new()
+        .name(format!("inrush lane {number}"))
+        .spawn_scoped(scope, move || {
+            job.progress.lanes.fetch_add(1, Relaxed);
+            if let Err(error) = run_lane(job, number) {
+                job.fail(error);
+            }
+        })
+        .map_err(|e| Error::new(Code::Internal, format!("cannot start a thread: {e}")))
+}
+
+fn run_lane(job: &Job, number: usize) -> Result<()> {
+    let runtime: Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(Code::Internal, format!("cannot start a lane's runtime: {e}")))?;
+    runtime.block_on(async {
+        let mut lane = Lane::connect(job, number).await?;
+        lane.run().await?;
+        if job.plan.atomic { lane.finish_atomic().await } else { Ok(()) }
+    })
+}
+
+/// Adds lanes while the throughput grows by it: each is given two seconds to show that it helps.
+fn climb<'scope, 'env>(
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+    job: &'env Job,
+    lanes: &mut Vec<LaneHandle<'scope>>,
+) {
+    const STEP: Duration = Duration::from_secs(2);
+    let mut before = 0.0;
+    let mut mark = (Instant::now(), job.progress.bytes_in.load(Relaxed));
+    while lanes.iter().any(|lane| !lane.is_finished()) {
+        std::thread::sleep(Duration::from_millis(20));
+        if mark.0.elapsed() < STEP {
+            continue;
+        }
+        let now = job.progress.bytes_in.load(Relaxed);
+        #[allow(clippy::cast_precision_loss)] // a rate, for comparison
+        let rate = (now - mark.1) as f64 / mark.0.elapsed().as_secs_f64();
+        mark = (Instant::now(), now);
+        // A lane more is worth it when the one before brought a tenth more and the reader is ahead.
+        let helps = rate > before * 1.1;
+        if !helps || lanes.len() >= job.plan.limits.max_jobs || !job.queue.is_backed_up() {
+            if !helps {
+                return;
+            }
+            continue;
+        }
+        before = rate;
+        match spawn_lane(scope, job, lanes.len()) {
+            Ok(lane) => lanes.push(lane),
+            Err(_) => return,
+        }
+    }
+}
+
+/// What comes after the last unit.
+async fn finish(
+    client: &mut Client,
+    job: &Job,
+    options: &Options,
+    notice: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    let records = job.progress.records.load(Relaxed);
+    if !job.plan.atomic {
+        if let Some((ledger, load)) = &job.ledger {
+            client.batch_execute("BEGIN").await.map_err(server_error)?;
+            ledger.finish(client, load).await?;
+            client.batch_execute("COMMIT").await.map_err(server_error)?;
+        }
+        job.rejects.judge(records)?;
+    }
+    if options.analyze && job.progress.rows.load(Relaxed) > 0 {
+        let analyze = format!("ANALYZE {}", job.plan.table.qualified());
+        if let Err(error) = client.batch_execute(&analyze).await {
+            notice(&format!("the rows are loaded, but ANALYZE failed: {}", server_error(error).fact()));
+        }
+    }
+    Ok(())
+}
+
+async fn write_rejects(client: &Client, job: &Job, path: &std::path::Path) -> Result<()> {
+    let mut writer = RejectWriter::create(&job.plan, path)?;
+    if let Some((ledger, load)) = &job.ledger {
+        ledger.rejects(client, load, |reject| writer.write(&reject)).await?;
+    }
+    for reject in job.rejects.kept().iter().chain(&job.rejects.stopped_on()) {
+        writer.write(reject)?;
+    }
+    writer.finish()
+}

@@ -1,0 +1,128 @@
+//! One connection of a lane, with what has been prepared on it.
+
+use crate::job::Job;
+use inrush_core::{Code, Error, Result};
+use inrush_sink::connect::{Connected, connect};
+use inrush_sink::copy::{CopyStream, WireFormat, statement};
+use inrush_sink::failure::{Failure, of_copy, of_statement, server_error};
+use inrush_sink::ledger::UnitLedger;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tokio_postgres::Statement;
+
+/// Seconds to wait for the server process of a lost connection to end before it is terminated.
+const GONE_GRACE: Duration = Duration::from_secs(5);
+
+/// Process id and start time of a server process: a process id alone may be reused.
+pub(crate) type Backend = (i32, String);
+
+/// A connection and its prepared statements.
+pub(crate) struct Session {
+    pub connected: Connected,
+    pub ledger: Option<UnitLedger>,
+    pub backend: Backend,
+    statements: HashMap<(usize, WireFormat), Statement>,
+}
+
+impl Session {
+    /// Connects, and records the backend in the ledger before it can do anything.
+    pub async fn open(job: &Job) -> Result<Session> {
+        let connected = connect(&job.conninfo, "inrush load").await?;
+        let row = connected
+            .client
+            .query_one(
+                "SELECT pid, backend_start::text FROM pg_catalog.pg_stat_activity
+                  WHERE pid = pg_catalog.pg_backend_pid()",
+                &[],
+            )
+            .await
+            .map_err(server_error)?;
+        let backend = (row.get(0), row.get(1));
+        let ledger = match &job.ledger {
+            Some((ledger, load)) => {
+                ledger.register_backend(&connected.client, load.id, load.epoch).await?;
+                Some(UnitLedger::prepare(ledger, &connected.client, load).await.map_err(server_error)?)
+            }
+            None => None,
+        };
+        Ok(Session { connected, ledger, backend, statements: HashMap::new() })
+    }
+
+    /// What a failed statement means.
+    pub fn failure(&self, error: &tokio_postgres::Error) -> Failure {
+        self.connected.failure(error)
+    }
+
+    /// What a failed COPY, or the COMMIT behind it, means: a row may be to blame.
+    pub fn copy_failure(&self, job: &Job, shape: usize, error: &tokio_postgres::Error) -> Failure {
+        match self.connected.ended() {
+            Some(ended) if error.is_closed() => of_statement(ended),
+            _ => {
+                let columns: Vec<&str> =
+                    job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
+                of_copy(error, &job.plan.table.name, &columns)
+            }
+        }
+    }
+
+    /// Runs statements that give no rows.
+    pub async fn execute(&self, sql: &str) -> Result<(), Failure> {
+        self.connected.client.batch_execute(sql).await.map_err(|e| self.failure(&e))
+    }
+
+    /// Starts the COPY of a shape.
+    pub async fn start_copy(
+        &mut self,
+        job: &Job,
+        shape: usize,
+        format: WireFormat,
+    ) -> Result<CopyStream, Failure> {
+        if !self.statements.contains_key(&(shape, format)) {
+            let columns: Vec<&str> = job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
+            let encoding = (format == WireFormat::Text).then_some(job.plan.encoding.as_deref()).flatten();
+            let sql = statement(&job.plan.table, &columns, format, encoding);
+            let prepared = self.connected.client.prepare(&sql).await;
+            let prepared = prepared.map_err(|e| self.copy_failure(job, shape, &e))?;
+            self.statements.insert((shape, format), prepared);
+        }
+        CopyStream::start(&self.connected.client, &self.statements[&(shape, format)])
+            .await
+            .map_err(|e| self.copy_failure(job, shape, &e))
+    }
+
+    /// Waits until a server process has ended, and ends it if it does not by itself: only then is it known
+    /// whether a COMMIT it had received took place.
+    pub async fn wait_until_gone(&self, backend: &Backend) -> Result<()> {
+        let started = Instant::now();
+        let mut terminated = false;
+        loop {
+            let there = self
+                .connected
+                .client
+                .query_opt(
+                    "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
+                    &[&backend.0, &backend.1],
+                )
+                .await
+                .map_err(server_error)?;
+            if there.is_none() {
+                return Ok(());
+            }
+            if !terminated && started.elapsed() > GONE_GRACE {
+                self.connected
+                    .client
+                    .execute("SELECT pg_catalog.pg_terminate_backend($1)", &[&backend.0])
+                    .await
+                    .map_err(server_error)?;
+                terminated = true;
+            }
+            if started.elapsed() > GONE_GRACE * 6 {
+                return Err(Error::new(
+                    Code::ConnectionLost,
+                    format!("server process {} of a lost connection does not end", backend.0),
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A commit unit while it is being sent: what it holds, what it has sent, what it will record.
+
+use crate::job::Work;
+use crate::queue::Permit;
+use inrush_core::{Chunk, Reject};
+use inrush_sink::ledger::{RangeDone, UnitRecord};
+use std::time::{Duration, Instant};
+
+/// What a unit needs to send a piece of input again.
+pub(crate) enum Held {
+    /// The bytes themselves, and the memory they count for.
+    Bytes { work: Work, _permit: Option<Permit> },
+    /// Where to read them again.
+    Range { input: u32, start: u64, end: u64, first_line: u64, first_record: u64, records: u64 },
+}
+
+/// A commit unit: some batches and their ledger rows, in one transaction.
+pub(crate) struct Unit {
+    pub held: Vec<Held>,
+    pub input_bytes: u64,
+    pub deadline: Option<Instant>,
+    /// Results of the current attempt.
+    pub record: UnitRecord,
+    /// Rows sent and rows the server said it stored, in the current attempt.
+    pub sent: u64,
+    pub stored: u64,
+    pub side_rows: u64,
+    /// Records read, of chunks that were sent whole.
+    pub records: u64,
+    /// COMMIT has been sent and its answer has not come.
+    pub commit_sent: bool,
+}
+
+impl Unit {
+    pub fn new(work: Work, permit: Permit, age: Option<Duration>) -> Unit {
+        let mut unit = Unit {
+            held: Vec::new(),
+            input_bytes: 0,
+            deadline: age.map(|age| Instant::now() + age),
+            record: UnitRecord::default(),
+            sent: 0,
+            stored: 0,
+            side_rows: 0,
+            records: 0,
+            commit_sent: false,
+        };
+        unit.hold(work, permit);
+        unit
+    }
+
+    /// Takes responsibility for a piece of input: it is in the table or among the rejects when the unit has
+    /// committed, and nowhere before.
+    pub fn hold(&mut self, work: Work, permit: Permit) {
+        self.input_bytes += match &work {
+            Work::Chunk(chunk) => chunk.bytes.len() as u64,
+            Work::TooLong { reject, .. } => reject.raw.len() as u64,
+        };
+        self.held.push(Held::Bytes { work, _permit: Some(permit) });
+    }
+
+    /// Forgets the results of an attempt that did not commit.
+    pub fn forget_attempt(&mut self) -> usize {
+        let rejects = self.record.rejects.len();
+        self.record = UnitRecord::default();
+        self.sent = 0;
+        self.stored = 0;
+        self.side_rows = 0;
+        self.records = 0;
+        self.commit_sent = false;
+        rejects
+    }
+
+    /// Notes a range as dealt with.
+    pub fn done(
+        &mut self,
+        chunk: &Chunk,
+        line_end: Option<u8>,
+        records: u64,
+        rows: u64,
+        rejects: Vec<Reject>,
+    ) {
+        if chunk.bytes.is_empty() {
+            return;
+        }
+        let lines = line_end.map_or(0, |b| memchr::memchr_iter(b, &chunk.bytes).count() as u64);
+        self.records += records;
+        self.record.add(RangeDone {
+            input: chunk.input,
+            start: chunk.start,
+            end: chunk.end(),
+            rows,
+            rejects: rejects.len() as u64,
+            records,
+            lines,
+        });
+        self.record.rejects.extend(rejects);
+    }
+
+    /// Rows a trigger left out are not rows of the load: takes them off the ranges, last first.
+    pub fn settle_left_out(&mut self) -> u64 {
+        let left_out = self.sent.saturating_sub(self.stored);
+        let mut rest = left_out;
+        for range in self.record.ranges.iter_mut().rev() {
+            let off = rest.min(range.rows);
+            range.rows -= off;
+            rest -= off;
+        }
+        left_out
+    }
+}

@@ -1,0 +1,68 @@
+//! One `COPY ... FROM STDIN` in progress.
+
+use bytes::Bytes;
+use futures_util::SinkExt;
+use inrush_core::{Table, quote_ident};
+use std::pin::Pin;
+use tokio_postgres::{Client, CopyInSink, Error, Statement};
+
+/// What the server is told to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WireFormat {
+    /// `FORMAT text`, with the default delimiter and NULL marker.
+    Text,
+    /// `FORMAT binary`.
+    Binary,
+}
+
+/// The statement that loads `columns` of `table`. `encoding` is the encoding of text fields where it is not
+/// the session's (UTF8).
+pub fn statement(table: &Table, columns: &[&str], format: WireFormat, encoding: Option<&str>) -> String {
+    let names: Vec<String> = columns.iter().map(|name| quote_ident(name)).collect();
+    let mut options = match format {
+        WireFormat::Text => String::from("FORMAT text"),
+        WireFormat::Binary => String::from("FORMAT binary"),
+    };
+    if let Some(encoding) = encoding {
+        options.push_str(&format!(", ENCODING '{}'", encoding.replace('\'', "''")));
+    }
+    // A table without columns to send is given as it is: `COPY t () FROM` is not valid SQL.
+    let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+    format!("COPY {}{list} FROM STDIN ({options})", table.qualified())
+}
+
+/// A COPY that takes bytes. Message borders carry no meaning: bytes may be cut anywhere.
+///
+/// Dropping it without [`CopyStream::finish`] sends CopyFail: the statement fails and nothing is stored.
+pub struct CopyStream {
+    sink: Pin<Box<CopyInSink<Bytes>>>,
+}
+
+impl CopyStream {
+    /// Bytes of one CopyData message. The server holds a whole message in memory while it parses it: larger
+    /// ones fall out of its caches, smaller ones cost a header and a turn of its read loop each.
+    pub const MESSAGE: usize = 64 << 10;
+
+    /// Starts the COPY. The statement has been prepared on the same client.
+    pub async fn start(client: &Client, statement: &Statement) -> Result<CopyStream, Error> {
+        Ok(CopyStream { sink: Box::pin(client.copy_in(statement).await?) })
+    }
+
+    /// Sends bytes in messages of at most [`CopyStream::MESSAGE`] (the last one may be up to a quarter
+    /// larger). Waits while the server is slower than we are: this is where back-pressure comes from.
+    pub async fn send(&mut self, mut bytes: Bytes) -> Result<(), Error> {
+        while bytes.len() > Self::MESSAGE + Self::MESSAGE / 4 {
+            let part = bytes.split_to(Self::MESSAGE);
+            self.sink.send(part).await?;
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.sink.send(bytes).await
+    }
+
+    /// Ends the COPY and gives the number of rows the server stored.
+    pub async fn finish(mut self) -> Result<u64, Error> {
+        self.sink.as_mut().finish().await
+    }
+}

@@ -1,0 +1,215 @@
+//! The ledger's tables: made, checked, upgraded.
+
+use super::Ledger;
+use crate::failure::server_error;
+use inrush_core::{Code, Error, Result, quote_ident};
+use tokio_postgres::Client;
+
+/// Version of the tables this program writes. Raise it together with an upgrade step.
+const VERSION: i32 = 1;
+
+/// The tables of version 1. `$schema` is replaced. Column by column:
+/// `loads.key` hash of what makes two commands the same load; `incarnation` `oid:filenode` of the target's
+/// storage; `units.xids` the transactions (and subtransactions) that stored the rows, for undo.
+const TABLES: &str = r"
+CREATE TABLE $schema.version (version int NOT NULL);
+INSERT INTO $schema.version VALUES (1);
+CREATE TABLE $schema.loads (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text UNIQUE,
+  key text NOT NULL,
+  target oid NOT NULL,
+  target_name text NOT NULL,
+  incarnation text[] NOT NULL,
+  inputs jsonb NOT NULL,
+  meaning jsonb NOT NULL,
+  unlogged boolean NOT NULL,
+  epoch int NOT NULL DEFAULT 1,
+  state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'done', 'undone')),
+  started_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  finished_at timestamptz,
+  rows bigint NOT NULL DEFAULT 0,
+  rejects bigint NOT NULL DEFAULT 0,
+  units bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX loads_key ON $schema.loads (key);
+CREATE TABLE $schema.backends (
+  load_id bigint NOT NULL,
+  epoch int NOT NULL,
+  pid int NOT NULL,
+  backend_start timestamptz NOT NULL
+);
+CREATE INDEX backends_load ON $schema.backends (load_id);
+CREATE TABLE $schema.units (
+  load_id bigint NOT NULL,
+  input int NOT NULL,
+  first_byte bigint NOT NULL,
+  end_byte bigint NOT NULL CHECK (end_byte > first_byte),
+  target oid NOT NULL,
+  rows bigint NOT NULL,
+  rejects bigint NOT NULL,
+  records bigint NOT NULL,
+  lines bigint NOT NULL,
+  xids bigint[] NOT NULL,
+  committed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  PRIMARY KEY (load_id, input, target, first_byte)
+);
+CREATE UNLOGGED TABLE $schema.units_unlogged (LIKE $schema.units INCLUDING ALL);
+CREATE TABLE $schema.rejects (
+  load_id bigint NOT NULL,
+  input int NOT NULL,
+  byte bigint NOT NULL,
+  line bigint,
+  record bigint,
+  column_name text,
+  sqlstate text NOT NULL,
+  reason text NOT NULL,
+  from_server boolean NOT NULL,
+  raw bytea NOT NULL,
+  full_len bigint,
+  PRIMARY KEY (load_id, input, byte)
+);
+CREATE UNLOGGED TABLE $schema.rejects_unlogged (LIKE $schema.rejects INCLUDING ALL);
+";
+
+impl Ledger {
+    /// Finds the ledger in `schema`, makes it where `create` allows and it is missing, and checks that it
+    /// can be trusted. `None` if it is missing and `create` is false.
+    pub async fn open(client: &mut Client, schema: &str, create: bool) -> Result<Option<Ledger>> {
+        let ledger = Ledger { schema: schema.to_owned(), sql: quote_ident(schema) };
+        let owner_checks = "
+            SELECT n.oid,
+                   n.nspowner = r.oid
+                     OR n.nspowner = (SELECT datdba FROM pg_catalog.pg_database
+                                       WHERE datname = pg_catalog.current_database())
+                     OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE oid = n.nspowner),
+                   pg_catalog.pg_get_userbyid(n.nspowner)::text
+              FROM pg_catalog.pg_namespace n, pg_catalog.pg_roles r
+             WHERE n.nspname = $1 AND r.rolname = current_user";
+        let mut found = client.query_opt(owner_checks, &[&schema]).await.map_err(server_error)?;
+        let empty = match &found {
+            Some(row) => {
+                let oid: u32 = row.get(0);
+                client
+                    .query_opt("SELECT 1 FROM pg_catalog.pg_class WHERE relnamespace = $1 LIMIT 1", &[&oid])
+                    .await
+                    .map_err(server_error)?
+                    .is_none()
+            }
+            None => true,
+        };
+        if empty {
+            if !create {
+                return Ok(None);
+            }
+            ledger.create(client, found.is_some()).await?;
+            found = client.query_opt(owner_checks, &[&schema]).await.map_err(server_error)?;
+        }
+        let Some(row) = found else {
+            return Err(Error::new(Code::Ledger, format!("the ledger schema {} has vanished", ledger.sql)));
+        };
+        if !row.get::<_, bool>(1) {
+            return Err(Error::new(
+                Code::Ledger,
+                format!("the ledger schema {} belongs to role {:?}", ledger.sql, row.get::<_, &str>(2)),
+            )
+            .hint(
+                "It must belong to you, to the owner of the database or to a superuser. Name another one \
+                 with --ledger SCHEMA, or load in one transaction with --no-ledger.",
+            ));
+        }
+        ledger.check_tables(client, row.get(0)).await?;
+        Ok(Some(ledger))
+    }
+
+    async fn create(&self, client: &mut Client, schema_exists: bool) -> Result<()> {
+        let tx = client.transaction().await.map_err(server_error)?;
+        // Two first loads at once: the second waits here and then finds the tables.
+        tx.batch_execute("SELECT pg_catalog.pg_advisory_xact_lock(7117, 1)").await.map_err(server_error)?;
+        let there = tx
+            .query_opt(
+                "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                  WHERE n.nspname = $1 AND c.relname = 'loads'",
+                &[&self.schema],
+            )
+            .await
+            .map_err(server_error)?;
+        if there.is_some() {
+            return tx.commit().await.map_err(server_error);
+        }
+        let mut sql = TABLES.replace("$schema", &self.sql);
+        if !schema_exists {
+            sql = format!("CREATE SCHEMA IF NOT EXISTS {}; {sql}", self.sql);
+        }
+        if let Err(error) = tx.batch_execute(&sql).await {
+            let denied = error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE);
+            let mut error = server_error(error);
+            if denied {
+                error = Error::new(
+                    Code::Ledger,
+                    format!("this role may not create the ledger schema {}", self.sql),
+                )
+                .hint(
+                    "Name a schema you own with --ledger SCHEMA, ask for CREATE on the database, or load in \
+                     one transaction with --no-ledger.",
+                );
+            }
+            return Err(error);
+        }
+        tx.commit().await.map_err(server_error)
+    }
+
+    /// Refuses tables that are not plain, or not the schema owner's, or not of a known version.
+    async fn check_tables(&self, client: &Client, schema: u32) -> Result<()> {
+        let odd = client
+            .query_opt(
+                "SELECT c.relname::text,
+                        CASE WHEN c.relkind NOT IN ('r', 'i', 'S', 't') THEN 'is not a table'
+                             WHEN c.relrowsecurity THEN 'has row security'
+                             WHEN c.relhasrules THEN 'has rules'
+                             WHEN EXISTS (SELECT 1 FROM pg_catalog.pg_trigger t
+                                           WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+                               THEN 'has triggers'
+                             ELSE 'belongs to another role than its schema' END
+                   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                  WHERE n.oid = $1
+                    AND (c.relkind NOT IN ('r', 'i', 'S', 't') OR c.relrowsecurity OR c.relhasrules
+                         OR c.relowner <> n.nspowner
+                         OR EXISTS (SELECT 1 FROM pg_catalog.pg_trigger t
+                                     WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))
+                  LIMIT 1",
+                &[&schema],
+            )
+            .await
+            .map_err(server_error)?;
+        if let Some(row) = odd {
+            return Err(Error::new(
+                Code::Ledger,
+                format!("{}.{} {}", self.sql, quote_ident(row.get::<_, &str>(0)), row.get::<_, &str>(1)),
+            )
+            .hint("The schema holds something that Inrush did not make; name another one with --ledger."));
+        }
+        let version =
+            client.query_opt(&format!("SELECT version FROM {}.version", self.sql), &[]).await.map_err(|e| {
+                if e.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE) {
+                    Error::new(Code::Ledger, format!("this role may not use the ledger schema {}", self.sql))
+                        .hint(format!(
+                            "Its owner can grant it: GRANT USAGE ON SCHEMA {0} TO you; GRANT ALL ON ALL TABLES \
+                             IN SCHEMA {0} TO you. Or name another one with --ledger SCHEMA.",
+                            self.sql
+                        ))
+                } else {
+                    server_error(e)
+                }
+            })?;
+        match version.map(|row| row.get::<_, i32>(0)) {
+            Some(VERSION) => Ok(()),
+            Some(other) => Err(Error::new(
+                Code::Ledger,
+                format!("the ledger {} has version {other}, this program knows {VERSION}", self.sql),
+            )
+            .hint("Use the newer program, or name another schema with --ledger.")),
+            None => Err(Error::new(Code::Ledger, format!("the ledger {} has no version", self.sql))),
+        }
+    }
+}
