@@ -112,9 +112,13 @@ fn reference(bytes: &[u8], borders: Borders) -> (Vec<Expected>, Option<usize>) {
         };
         let len = len.min(rest.len());
         let record = &rest[..len];
-        if matches!(borders, Borders::Text { .. })
-            && matches!(record, b"\\." | b"\\.\n" | b"\\.\r\n" | b"\\.\r")
-        {
+        let marker: &[u8] = match borders {
+            Borders::Text { eol: Eol::Lf } => b"\\.\n",
+            Borders::Text { eol: Eol::CrLf } => b"\\.\r\n",
+            Borders::Text { eol: Eol::Cr } => b"\\.\r",
+            _ => b"",
+        };
+        if matches!(borders, Borders::Text { .. }) && (record == marker || record == b"\\.") {
             return (records, Some(start + len));
         }
         let lines = record.iter().filter(|c| **c == nl).count() as u64;
@@ -166,7 +170,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
     let special = prop::sample::select(b"\"\"\\\\\n\n\r,.'a\0\xff".to_vec());
     let piece = prop_oneof![
         6 => special.prop_map(|c| vec![c]),
-        1 => Just(b"\\.\n".to_vec()),
+        1 => prop::sample::select(vec!["\n\\.\n", "\r\n\\.\r\n", "\r\\.\r"]).prop_map(|m| m.into()),
         1 => (0..150usize).prop_map(|n| vec![b'x'; n]),
         1 => (0..150usize).prop_map(|n| vec![b'\\'; n]),
     ];

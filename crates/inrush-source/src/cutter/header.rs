@@ -1,7 +1,6 @@
 //! What comes before the data: byte order mark, header.
 
 use super::Cutter;
-use crate::Borders;
 use crate::scan::{binary, plain};
 use inrush_core::{Code, Error, Result};
 
@@ -55,8 +54,7 @@ impl Cutter {
             .at(self.input.at(self.input.position()))
             .hint("Check the quote: one that is never closed takes in the whole file."));
         }
-        let marks_end = matches!(self.borders, Borders::Text { .. }) && plain::is_end_marker(&header);
-        if header.is_empty() || marks_end {
+        if header.is_empty() || plain::is_end_marker(self.borders, &header) {
             return Ok(());
         }
         self.line += self.count_lines(&header);

@@ -491,8 +491,9 @@ impl Cutter {
         }
         self.finished = true;
         let tail = &self.buffer[found.last..self.filled];
-        // COPY accepts the marker without a line end only from a file that ends there, and so do we.
-        if matches!(self.borders, Borders::Text { .. }) && plain::is_end_marker(tail) {
+        // COPY refuses a marker that lacks its line end ("end-of-copy marker corrupt"). There is nothing after
+        // it that could be lost, so it is taken for what it is.
+        if matches!(self.borders, Borders::Text { .. }) && tail == b"\\." {
             let end = self.start + self.filled as u64;
             self.filled = found.last;
             self.cut(found.last, false);

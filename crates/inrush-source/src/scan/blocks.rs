@@ -8,6 +8,7 @@
 use super::plain::is_end_marker;
 use super::{Found, State};
 use crate::Borders;
+use inrush_core::Eol;
 
 /// What the processor can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,14 +171,14 @@ fn scan_with<O: Ops>(
     // One loop for each format, with what is constant for it outside.
     match borders {
         Borders::Binary => from,
-        Borders::Lines => drive(buffer, from, headless, state, found, |block, _| {
+        Borders::Lines => drive(borders, buffer, from, headless, state, found, |block, _| {
             let lines = O::equal(block, b'\n');
             Masks { borders: lines, lines, markers: 0 }
         }),
         Borders::Csv { quote, escape, .. } if quote == escape => {
             let nl = borders.last_byte();
             let mut quoted = if state.in_quote { u64::MAX } else { 0 };
-            let end = drive(buffer, from, headless, state, found, |block, _| {
+            let end = drive(borders, buffer, from, headless, state, found, |block, _| {
                 let inside = O::prefix_xor(O::equal(block, quote)) ^ quoted;
                 // The sign bit spread over the word: whether the block ends inside quotes.
                 quoted = (inside.cast_signed() >> 63).cast_unsigned();
@@ -191,7 +192,7 @@ fn scan_with<O: Ops>(
         Borders::Csv { quote, escape, .. } if [quote, escape].contains(&borders.last_byte()) => from,
         Borders::Csv { quote, escape, .. } => {
             let nl = borders.last_byte();
-            drive(buffer, from, headless, state, found, |block, state| {
+            drive(borders, buffer, from, headless, state, found, |block, state| {
                 let lines = O::equal(block, nl);
                 let (quotes, escapes) = (O::equal(block, quote), O::equal(block, escape));
                 let quoted = if state.in_quote { u64::MAX } else { 0 };
@@ -209,15 +210,16 @@ fn scan_with<O: Ops>(
                 Masks { borders: lines & !inside, lines, markers: 0 }
             })
         }
-        Borders::Text { .. } => {
+        Borders::Text { eol } => {
             let nl = borders.last_byte();
+            let back = if eol == Eol::CrLf { 3 } else { 2 };
             // Backslashes of the block before, for markers that stand across the edge. A scan that begins
             // inside a buffer looks at what is in front.
             let mut before = (1..=3).fold(0, |bits, back| {
                 let at = from.checked_sub(back).and_then(|at| buffer.get(at));
                 bits | u64::from(at == Some(&b'\\')) << (64 - back)
             });
-            drive(buffer, from, headless, state, found, |block, state| {
+            drive(borders, buffer, from, headless, state, found, |block, state| {
                 let lines = O::equal(block, nl);
                 let backslashes = O::equal(block, b'\\');
                 if backslashes | before == 0 && !state.escaped {
@@ -225,11 +227,14 @@ fn scan_with<O: Ops>(
                 }
                 let escaped = after_odd_runs(backslashes, &mut state.escaped);
                 let borders = lines & !escaped;
-                // `\.` and the line end, or `\.`, carriage return and newline.
-                let two_before = backslashes << 2 | before >> 62;
-                let three_before = backslashes << 3 | before >> 61;
+                // The backslash of a marker stands two bytes before its line end's last, or three.
+                let mut markers = borders & (backslashes << back | before >> (64 - back));
+                if markers != 0 {
+                    // Lines that end in `\N` are common: look for the dot too, but for one in the block before.
+                    markers &= O::equal(block, b'.') << (back - 1) | ((1 << (back - 1)) - 1);
+                }
                 before = backslashes;
-                Masks { borders, lines, markers: borders & (two_before | three_before) }
+                Masks { borders, lines, markers }
             })
         }
     }
@@ -291,6 +296,7 @@ fn toggles(quotes: u64, escapes: u64, state: &mut State) -> u64 {
 /// Runs `masks` over all blocks and adds up what it finds.
 #[inline(always)]
 fn drive(
+    borders: Borders,
     buffer: &[u8],
     from: usize,
     headless: bool,
@@ -304,7 +310,7 @@ fn drive(
     for block in blocks {
         let found_here = masks(block, state);
         if found_here.markers != 0
-            && let Some(end) = marker(buffer, base, &found_here, headless, &sum)
+            && let Some(end) = marker(borders, buffer, base, &found_here, headless, &sum)
         {
             let before = (1 << (end - base)) - 1;
             add(&mut sum, base, found_here.borders & before, found_here.lines & before);
@@ -340,12 +346,19 @@ fn add(sum: &mut Found, base: usize, borders: u64, lines: u64) {
 
 /// Where the first end marker among the records of a block ends: the position of its last byte.
 #[cold]
-fn marker(buffer: &[u8], base: usize, masks: &Masks, headless: bool, sum: &Found) -> Option<usize> {
+fn marker(
+    borders: Borders,
+    buffer: &[u8],
+    base: usize,
+    masks: &Masks,
+    headless: bool,
+    sum: &Found,
+) -> Option<usize> {
     let (mut records, mut start) = (sum.records, sum.last);
     let mut ends = masks.borders;
     while ends != 0 {
         let end = base + ends.trailing_zeros() as usize;
-        if (records > 0 || !headless) && is_end_marker(&buffer[start..=end]) {
+        if (records > 0 || !headless) && is_end_marker(borders, &buffer[start..=end]) {
             return Some(end);
         }
         records += 1;
@@ -359,7 +372,6 @@ fn marker(buffer: &[u8], base: usize, masks: &Masks, headless: bool, sum: &Found
 mod tests {
     use super::*;
     use crate::scan::plain;
-    use inrush_core::Eol;
     use proptest::prelude::*;
 
     fn levels() -> Vec<Level> {
@@ -391,7 +403,7 @@ mod tests {
         let piece = prop_oneof![
             8 => prop::sample::select(b"\"\\'\n\r.a\0".to_vec()).prop_map(|c| vec![c]),
             2 => any::<u8>().prop_map(|c| vec![c]),
-            1 => Just(b"\n\\.\n".to_vec()),
+            1 => prop::sample::select(vec!["\n\\.\n", "\r\n\\.\r\n", "\r\\.\r"]).prop_map(|m| m.into()),
             1 => (0..140usize).prop_map(|n| vec![b'\\'; n]),
             1 => (0..140usize).prop_map(|n| vec![b'x'; n]),
         ];

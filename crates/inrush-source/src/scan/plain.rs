@@ -3,6 +3,7 @@
 
 use super::{Found, State, binary};
 use crate::Borders;
+use inrush_core::Eol;
 
 /// Moves `state` over byte `c`; whether a record ends with it.
 #[inline]
@@ -33,10 +34,17 @@ fn step(borders: Borders, state: &mut State, c: u8) -> bool {
     }
 }
 
-/// Whether `record`, line end included, is the marker that ends COPY text. A carriage return before the
-/// newline is let through whatever the line end of the input is, as psql does (copy.c, handleCopyIn).
-pub(crate) fn is_end_marker(record: &[u8]) -> bool {
-    matches!(record, b"\\.\n" | b"\\.\r\n" | b"\\.\r" | b"\\.")
+/// Whether `record`, line end included, is the marker that ends the data. Only COPY text has one, and only
+/// with the line end of the input: COPY refuses any other (copyfromparse.c, CopyReadLineText: "end-of-copy
+/// marker does not match previous newline style"), and the decoder does so when it is given it as data.
+#[inline]
+pub(crate) fn is_end_marker(borders: Borders, record: &[u8]) -> bool {
+    let Borders::Text { eol } = borders else { return false };
+    match eol {
+        Eol::Lf => record == b"\\.\n",
+        Eol::CrLf => record == b"\\.\r\n",
+        Eol::Cr => record == b"\\.\r",
+    }
 }
 
 /// Scans `buffer` from `from` on; returns where it stopped, which is the end unless the end marker came.
@@ -51,13 +59,11 @@ pub(crate) fn scan(
     let last_byte = borders.last_byte();
     for (i, &c) in buffer.iter().enumerate().skip(from) {
         let ends = step(borders, state, c);
-        if ends && matches!(borders, Borders::Text { .. }) {
-            let whole = found.records > 0 || !headless;
-            if whole && is_end_marker(&buffer[found.last..=i]) {
-                *state = State::default();
-                found.stop = Some(i + 1);
-                return i + 1;
-            }
+        let whole = found.records > 0 || !headless;
+        if ends && whole && is_end_marker(borders, &buffer[found.last..=i]) {
+            *state = State::default();
+            found.stop = Some(i + 1);
+            return i + 1;
         }
         found.lines_after += u64::from(c == last_byte);
         if ends {
