@@ -17,7 +17,7 @@ const SAMPLE: usize = 64 << 10;
 /// who wants to be mistaken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Absolute path, or `-` for standard input.
+    /// Absolute path; for a stream the name that messages give it, `<stdin>` for standard input.
     pub path: String,
     /// Size in bytes; `None` for a stream.
     pub size: Option<u64>,
