@@ -145,6 +145,11 @@ impl Walk<'_> {
                 return Some(());
             }
             let (escaped, rest) = self.rest.split_at_checked(1)?;
+            // A backslash inside a character: the literal is not valid UTF-8 and COPY text refuses it, but
+            // without the backslash it would be.
+            if matches!(escaped, [0x80..=0xbf]) {
+                return None;
+            }
             append(escaped);
             self.rest = rest;
         }
@@ -200,6 +205,13 @@ mod tests {
         let nulls_off = Array { element: Encoder::Int2, element_oid: 21, nulls: false };
         assert!(!nulls_off.encode(b"{NULL}", &mut Vec::new()));
         assert!(nulls_off.encode(b"{1}", &mut Vec::new()));
+    }
+
+    #[test]
+    fn taking_a_backslash_away_never_mends_a_character() {
+        let texts = Array { element: Encoder::Verbatim, element_oid: 25, nulls: true };
+        assert!(!texts.encode(b"{\"\xc3\\\x9f\"}", &mut Vec::new()));
+        assert!(texts.encode("{\"\\ß\"}".as_bytes(), &mut Vec::new()));
     }
 
     #[test]

@@ -160,7 +160,7 @@ async fn check_column(client: &Client, column: &str, session: &Session, random: 
             (Some(text), Some(binary)) => drop(differing_codes.insert((text, binary))),
             (Some(text), None) => complain(value, &format!("refused as text ({text}), accepted as binary")),
             (None, Some(binary)) => {
-                complain(value, &format!("accepted as text, refused as binary ({binary})"))
+                complain(value, &format!("accepted as text, refused as binary ({binary})"));
             }
         }
     }
