@@ -10,7 +10,7 @@
 //! | 27 | yes | a trigger changed the row it was fired for |
 //! | 54 | yes | row, index entry or nesting too large |
 //! | a class PostgreSQL does not use | yes | `RAISE ... USING ERRCODE` in somebody's trigger |
-//! | 0A, 42 | only if COPY names a column | then the input function said so: the value asks for it |
+//! | 0A, 42, 08P01 | only if COPY names a column | then the input function said so: the value asks for it |
 //! | 40001, 40P01 | no: try again | the same rows succeed later |
 //! | 08 (not 08P01), 57P01-57P03, 57P05, 25P03, 25P04 | no: connection lost | the backend is gone |
 //! | the rest (25, 28, 39, 53, 55, 57, 58, F0, XX, ...) | no: fatal | more rows would meet the same |
@@ -169,7 +169,7 @@ fn kind(sqlstate: &str) -> Kind {
     match sqlstate {
         "40001" | "40P01" => return Kind::Retry,
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" => return Kind::Lost,
-        "08P01" => return Kind::Other,
+        "08P01" => return Kind::Value,
         _ => {}
     }
     match sqlstate.get(..2).unwrap_or("") {
@@ -192,50 +192,52 @@ struct CopyContext {
 }
 
 impl CopyContext {
-    /// Reads `COPY t, line 3, column c: "..."` in whatever language the server speaks: the name of the table is
-    /// known, the first number after it is the line, and a known column name before the colon is the column.
+    /// Reads `COPY t, line 3, column c: "..."` in whatever language the server speaks. All translations of PostgreSQL
+    /// have the table, then the line, then the column and a colon; Japanese and Korean put the word COPY after the
+    /// table, and Korean the word for column after the column.
     ///
     /// The first line that fits counts: what a function called by COPY says stands before it, and what follows is
     /// data, which may say anything.
     fn parse(text: &str, relation: &str, columns: &[&str]) -> Option<CopyContext> {
-        let (_, rest) = text.match_indices(relation).find_map(|(at, _)| {
-            let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-            let rest = &text[at + relation.len()..];
-            let is_copy = text[line_start..at].contains("COPY")
-                || rest.trim_start_matches('"').trim_start().starts_with("COPY")
-                || rest.contains("COPY") && text[line_start..at].trim().is_empty();
-            is_copy.then_some((line_start, rest))
+        if relation.is_empty() {
+            return None;
+        }
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+        let rest = starts.map(|start| &text[start..]).find_map(|line| {
+            let after = |line: &'_ str| line.strip_prefix(relation).map(str::len);
+            let rest = |length: usize| &line[line.len() - length..];
+            match line.strip_prefix("COPY ").and_then(after).map(rest) {
+                Some(rest) if rest.starts_with(',') => Some(rest),
+                _ => after(line).map(rest).filter(|rest| {
+                    rest.starts_with("\u{306e}COPY") || rest.starts_with(" \u{bcf5}\u{c0ac},")
+                }),
+            }
         })?;
-        let digits_at = rest.find(|c: char| c.is_ascii_digit())?;
-        let digits = &rest[digits_at..];
+        let rest = rest.split('\n').next()?;
+        let digits = &rest[rest.find(|c: char| c.is_ascii_digit())?..];
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-        let line = digits[..end].parse().ok()?;
-        Some(CopyContext { line, column: column(&digits[end..], columns) })
+        Some(CopyContext { line: digits[..end].parse().ok()?, column: column(&digits[end..], columns) })
     }
 }
 
-/// The column named between the line number and the colon before the value. The longest known name that stands there
-/// as a word of its own wins; data after the colon is not looked at.
+/// The column, from the text after the line number: `, WORD name: ...`, in Korean `..., name WORD: ...`.
 fn column(text: &str, columns: &[&str]) -> Option<String> {
-    let text = text.lines().next()?;
-    columns
-        .iter()
-        .filter(|name| !name.is_empty())
-        .filter_map(|name| {
-            let (at, _) = text.match_indices(*name).find(|(at, _)| {
-                let before = &text[..*at];
-                let after = &text[at + name.len()..];
-                let word = |c: char| c.is_alphanumeric() || c == '_';
-                !before.contains([':', '\u{ff1a}', '"'])
-                    && before.contains(',') | before.contains('\u{3001}') | before.contains('\u{ff0c}')
-                    && !before.ends_with(word)
-                    && !after.starts_with(word)
-            })?;
-            Some((at, name))
-        })
-        // The word for "column" comes first in most languages; a table may have a column of that name.
-        .max_by_key(|(at, name)| (at + name.len(), name.len()))
-        .map(|(_, name)| (*name).to_owned())
+    const KOREAN_COLUMN: &str = " \u{c5f4}";
+    let (before, after) = text.split_once([',', '\u{3001}'])?;
+    if before.contains(':') {
+        return None;
+    }
+    // Korean has the counter between the number and the comma; every other language the word for column after it.
+    let name = match before.is_empty() {
+        true => after.trim_start().split_once(' ')?.1,
+        false => after.trim_start(),
+    };
+    let ends = |rest: &str| {
+        let rest = rest.strip_prefix(KOREAN_COLUMN).unwrap_or(rest);
+        rest.is_empty() || rest.starts_with(':') || rest.starts_with(" :")
+    };
+    let known = columns.iter().filter(|known| name.strip_prefix(**known).is_some_and(ends));
+    known.max_by_key(|known| known.len()).map(|known| (*known).to_owned())
 }
 
 /// The text of an error of the driver with its cause: its own Display leaves the cause out.
@@ -255,7 +257,7 @@ fn message(text: &str) -> String {
     let (open, close) = (text.find('"'), text.rfind('"'));
     let text = match (open, close) {
         (Some(open), Some(close)) if close > open + 1 + Excerpt::MAX => {
-            format!("{}{}{}", &text[..=open], Excerpt(text[open + 1..close].as_bytes()), &text[close..])
+            format!("{}{}{}", &text[..=open], Excerpt(&text.as_bytes()[open + 1..close]), &text[close..])
         }
         _ => text.to_owned(),
     };
@@ -268,4 +270,68 @@ fn message(text: &str) -> String {
         if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(text: &str) -> Option<(u64, Option<String>)> {
+        let columns = ["c", "column c", "Spalte c", "a b", "x: y"];
+        CopyContext::parse(text, "t 7", &columns).map(|c| (c.line, c.column))
+    }
+
+    #[test]
+    fn reads_the_context_in_every_language() {
+        // The translations of PostgreSQL 15 (msgstr of "COPY %s, line %llu, column %s: \"%s\"").
+        for text in [
+            "COPY t 7, line 12, column c: \"v\"",
+            "COPY t 7, Zeile 12, Spalte c: »v«",
+            "COPY t 7, Zeile 12, Spalte c: NULL Eingabe",
+            "COPY t 7, línea 12, columna c: «v»",
+            "COPY t 7, ligne 12, colonne c : « v »",
+            "COPY t 7, riga 12, colonna c: input nullo",
+            "t 7のCOPY、行 12、列 c: \"v\"",
+            "COPY t 7, ხაზი 12, სვეტი c: \"v\"",
+            "t 7 복사, 12번째 줄, c 열: \"v\"",
+            "COPY t 7, 12행, c 열: null 입력",
+            "COPY t 7, строка 12, столбец c: \"v\"",
+            "COPY t 7, rad 12, kolumn c",
+            "COPY t 7, рядок 12, стовпець c: \"v\"",
+        ] {
+            assert_eq!(context(text), Some((12, Some("c".to_owned()))), "{text}");
+        }
+        for text in [
+            "COPY t 7, line 12",
+            "COPY t 7, line 12: \"1, column c: 3\"",
+            "COPY t 7, ligne 12 : « 1, colonne c : 3 »",
+            "t 7のCOPY、行 12: \"v, 列 c\"",
+            "t 7 복사, 12번째 줄: \"v, c 열\"",
+        ] {
+            assert_eq!(context(text), Some((12, None)), "{text}");
+        }
+    }
+
+    #[test]
+    fn is_not_led_astray_by_names_and_data() {
+        let with = |column: &str| Some((3, Some(column.to_owned())));
+        assert_eq!(context("COPY t 7, line 3, column column c: \"v\""), with("column c"));
+        assert_eq!(context("COPY t 7, line 3, column a b: \"c: d\""), with("a b"));
+        assert_eq!(context("COPY t 7, line 3, column x: y: \"v\""), with("x: y"));
+        let function = "PL/pgSQL function \"COPY t 7, line 9\"() line 8 at RAISE\nCOPY t 7, line 3: \"v\"";
+        assert_eq!(context(function), Some((3, None)));
+        let data = "COPY t 7, line 3: \"v\nCOPY t 7, line 4, column c: v\"";
+        assert_eq!(context(data), Some((3, None)));
+        assert_eq!(context("COPY t 70, line 3"), None);
+        assert_eq!(context("SQL statement \"SELECT 1\""), None);
+        assert_eq!(CopyContext::parse("COPY , line 1", "", &[]), None);
+    }
+
+    #[test]
+    fn bounds_the_data_in_messages() {
+        let text = format!("invalid input syntax for type integer: \"{}\"", "x".repeat(5000));
+        assert!(message(&text).len() < 160, "{}", message(&text));
+        assert!(message(&"y".repeat(5000)).len() < 410);
+        assert_eq!(message("a\nb"), "a\\nb");
+    }
 }
