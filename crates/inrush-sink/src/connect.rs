@@ -10,6 +10,8 @@
 //! No other setting is touched: timeouts, memory, `synchronous_commit` and the rest stay as the role, the database
 //! and PGOPTIONS have them.
 
+mod stream;
+
 use crate::conninfo::{ConnInfo, Endpoint, Host, SslMode, TargetSessionAttrs};
 use crate::failure::{self, Failure};
 use crate::tls;
@@ -19,16 +21,14 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use stream::{Ready, Stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_postgres::config::SslNegotiation;
 use tokio_postgres::error::DbError;
-use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Connection};
 
 /// Notices kept for the caller per connection; more are counted and dropped until it has read some.
@@ -481,76 +481,6 @@ impl Cancel {
 impl fmt::Debug for Cancel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cancel").field("address", &self.dial.address).finish_non_exhaustive()
-    }
-}
-
-/// The bytes under the protocol.
-pub(crate) enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-    Tls(Box<tls::TlsSocket>),
-}
-
-macro_rules! forward {
-    ($self:ident, $method:ident, $($argument:expr),*) => {
-        match $self.get_mut() {
-            Stream::Unix(s) => Pin::new(s).$method($($argument),*),
-            Stream::Tcp(s) => Pin::new(s).$method($($argument),*),
-            Stream::Tls(s) => Pin::new(s.as_mut()).$method($($argument),*),
-        }
-    };
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        forward!(self, poll_read, cx, buffer)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        forward!(self, poll_write, cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        forward!(self, poll_flush, cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A server that has already gone is no failure of ours to say goodbye.
-        match ready!(forward!(self, poll_shutdown, cx)) {
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            other => Poll::Ready(other),
-        }
-    }
-}
-
-impl TlsStream for Stream {
-    fn channel_binding(&self) -> ChannelBinding {
-        match self {
-            Stream::Tls(s) => match tls::server_end_point(s) {
-                Some(hash) => ChannelBinding::tls_server_end_point(hash),
-                None => ChannelBinding::none(),
-            },
-            Stream::Unix(_) | Stream::Tcp(_) => ChannelBinding::none(),
-        }
-    }
-}
-
-/// Tells the driver that a stream's TLS is already there.
-struct Ready;
-
-impl TlsConnect<Stream> for Ready {
-    type Stream = Stream;
-    type Error = io::Error;
-    type Future = std::future::Ready<io::Result<Stream>>;
-
-    fn connect(self, stream: Stream) -> Self::Future {
-        std::future::ready(Ok(stream))
     }
 }
 
