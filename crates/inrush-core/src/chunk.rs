@@ -12,9 +12,11 @@ pub struct Chunk {
     pub first_line: u64,
     /// Record number (from 1, the header not counted) of the first record.
     pub first_record: u64,
-    /// Records in the chunk as the cutter counted them. The decoder may find fewer or more only where the
-    /// cutter and the decoder disagree on a border, which is a bug.
+    /// Records in the chunk as the cutter counted them. A decoder that finds another number disagrees with
+    /// the cutter on a border, which is a bug and ends the load (but for NDJSON, where blank lines count here).
     pub records: u64,
+    /// Physical lines in the chunk: line ends, quoted ones included.
+    pub lines: u64,
     /// The records, each with its line end, except perhaps the last of the input.
     pub bytes: Vec<u8>,
 }

@@ -36,8 +36,15 @@ impl Lane<'_> {
     pub(crate) async fn careful(&mut self, unit: &mut Unit, immediate: bool) -> Result<(), Failure> {
         self.begin().await?;
         for i in 0..unit.held.len() {
-            let placeholder =
-                Held::Range { input: 0, start: 0, end: 0, first_line: 0, first_record: 0, records: 0 };
+            let placeholder = Held::Range {
+                input: 0,
+                start: 0,
+                end: 0,
+                first_line: 0,
+                first_record: 0,
+                records: 0,
+                lines: 0,
+            };
             let held = std::mem::replace(&mut unit.held[i], placeholder);
             let result = match &held {
                 Held::Bytes { work: Work::TooLong { reject, end, lines }, .. } => {
@@ -109,8 +116,7 @@ impl Lane<'_> {
         }
         job.progress.bytes_in.fetch_add(chunk.bytes.len() as u64, Relaxed);
         job.progress.records.fetch_add(records, Relaxed);
-        let input = &job.plan.inputs[chunk.input as usize];
-        unit.done(chunk, input.has_lines().then_some(input.line_end), records, stored, rejects);
+        unit.done(chunk, records, stored, rejects);
         Ok(())
     }
 

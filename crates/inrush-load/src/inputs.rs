@@ -75,6 +75,11 @@ impl InputPlan {
         self.format != Format::Binary
     }
 
+    /// Whether cutter and decoder count the same records: NDJSON passes over blank lines.
+    pub fn counts_records(&self) -> bool {
+        self.format != Format::Ndjson
+    }
+
     /// Length of what it holds, where that is known without reading it.
     pub fn uncompressed_len(&self) -> Option<u64> {
         self.len.filter(|_| self.compression == Compression::None)

@@ -48,6 +48,13 @@ impl Job {
         }
     }
 
+    /// Memory between reader and lanes: a chunk for each lane, one being read and two that wait. More would
+    /// only fall out of the processor's cache before it is encoded.
+    pub fn fit_queue(&self, lanes: usize) {
+        let wanted = self.plan.limits.chunk.saturating_mul(lanes + 3);
+        self.queue.set_limit(wanted.min(self.plan.limits.in_flight));
+    }
+
     /// Ends the load for this reason; the first reason is the one reported.
     pub fn fail(&self, error: Error) {
         let mut failure = lock(&self.failure);

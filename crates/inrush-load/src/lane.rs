@@ -199,7 +199,7 @@ impl<'a> Lane<'a> {
 
     async fn send_held(&mut self, unit: &mut Unit, i: usize) -> Result<(), Failure> {
         let placeholder =
-            Held::Range { input: 0, start: 0, end: 0, first_line: 0, first_record: 0, records: 0 };
+            Held::Range { input: 0, start: 0, end: 0, first_line: 0, first_record: 0, records: 0, lines: 0 };
         let held = std::mem::replace(&mut unit.held[i], placeholder);
         let (held, result) = match held {
             Held::Bytes { work: Work::TooLong { reject, end, lines }, _permit } => {
@@ -216,6 +216,7 @@ impl<'a> Lane<'a> {
                         first_line: chunk.first_line,
                         first_record: chunk.first_record,
                         records: chunk.records,
+                        lines: chunk.lines,
                     };
                     self.job.plan.recycle(chunk);
                     (range, result)
@@ -308,7 +309,10 @@ impl<'a> Lane<'a> {
         unit.sent += rows;
         job.progress.bytes_in.fetch_add(chunk.bytes.len() as u64, Relaxed);
         job.progress.records.fetch_add(records, Relaxed);
-        unit.done(chunk, input.has_lines().then_some(input.line_end), records, rows, rejects);
+        if input.counts_records() && records != chunk.records {
+            return Err(Failure::Fatal(disagreement(chunk, records, &input.name)));
+        }
+        unit.done(chunk, records, rows, rejects);
         Ok(())
     }
 
@@ -488,6 +492,20 @@ fn lost(error: Error, job: &Job) -> Error {
     } else {
         "Give the same command again: what was committed is skipped, the rest is loaded."
     })
+}
+
+/// Cutter and decoder found different numbers of records: rows may be lost, so nothing of it is committed.
+pub(crate) fn disagreement(chunk: &Chunk, records: u64, name: &str) -> Error {
+    Error::new(
+        Code::Internal,
+        format!(
+            "{records} records were decoded where {} were cut, in bytes {} to {} of {name}",
+            chunk.records,
+            chunk.start,
+            chunk.end()
+        ),
+    )
+    .hint("This is a bug in Inrush; the unit was not committed.")
 }
 
 /// The end of a lane because another part of the load failed; the other part's error is the one reported.

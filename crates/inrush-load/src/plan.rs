@@ -120,7 +120,7 @@ impl Plan {
 
     /// Reads a range of a plain file again.
     pub fn reread(&self, held: &Held) -> Result<Chunk> {
-        let Held::Range { input, start, end, first_line, first_record, records } = held else {
+        let Held::Range { input, start, end, first_line, first_record, records, lines } = held else {
             return Err(Error::new(Code::Internal, "a unit holds bytes where a range was expected"));
         };
         let plan = &self.inputs[*input as usize];
@@ -137,6 +137,7 @@ impl Plan {
             first_line: *first_line,
             first_record: *first_record,
             records: *records,
+            lines: *lines,
             bytes,
         })
     }

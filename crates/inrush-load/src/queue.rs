@@ -5,6 +5,7 @@
 //! their unit commits) count as well.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ pub struct Queue<T> {
 struct Budget {
     used: Mutex<usize>,
     freed: Condvar,
-    limit: usize,
+    limit: AtomicUsize,
 }
 
 /// The bytes an item counts for, given back on drop.
@@ -60,14 +61,18 @@ impl<T> Queue<T> {
         Queue {
             state: Mutex::new(State { items: VecDeque::new(), closed: false }),
             ready: Condvar::new(),
-            budget: Arc::new(Budget { used: Mutex::new(0), freed: Condvar::new(), limit }),
+            budget: Arc::new(Budget {
+                used: Mutex::new(0),
+                freed: Condvar::new(),
+                limit: AtomicUsize::new(limit),
+            }),
         }
     }
 
     /// Waits until there is room, then adds an item. Gives it back if the queue has been closed.
     pub fn push(&self, item: T, bytes: usize) -> Result<(), T> {
         let mut used = lock(&self.budget.used);
-        while *used > 0 && *used + bytes > self.budget.limit {
+        while *used > 0 && *used + bytes > self.budget.limit.load(Relaxed) {
             if lock(&self.state).closed {
                 return Err(item);
             }
@@ -112,6 +117,12 @@ impl<T> Queue<T> {
                 }
             };
         }
+    }
+
+    /// Changes the weight that items may have together.
+    pub fn set_limit(&self, limit: usize) {
+        self.budget.limit.store(limit, Relaxed);
+        self.budget.freed.notify_all();
     }
 
     /// Whether items wait that no consumer has taken yet.

@@ -157,6 +157,7 @@ fn work(job: &Job, done: &[RangeDone]) -> ReaderReport {
             })
         });
         let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(job));
+        job.fit_queue(first);
         let mut lanes = Vec::new();
         for number in 0..first {
             match spawn_lane(scope, job, number) {
@@ -247,7 +248,10 @@ fn climb<'scope, 'env>(
         }
         before = rate;
         match spawn_lane(scope, job, lanes.len()) {
-            Ok(lane) => lanes.push(lane),
+            Ok(lane) => {
+                lanes.push(lane);
+                job.fit_queue(lanes.len());
+            }
             Err(_) => return,
         }
     }

@@ -11,7 +11,7 @@ pub(crate) enum Held {
     /// The bytes themselves, and the memory they count for.
     Bytes { work: Work, _permit: Option<Permit> },
     /// Where to read them again.
-    Range { input: u32, start: u64, end: u64, first_line: u64, first_record: u64, records: u64 },
+    Range { input: u32, start: u64, end: u64, first_line: u64, first_record: u64, records: u64, lines: u64 },
 }
 
 /// A commit unit: some batches and their ledger rows, in one transaction.
@@ -71,18 +71,10 @@ impl Unit {
     }
 
     /// Notes a range as dealt with.
-    pub fn done(
-        &mut self,
-        chunk: &Chunk,
-        line_end: Option<u8>,
-        records: u64,
-        rows: u64,
-        rejects: Vec<Reject>,
-    ) {
+    pub fn done(&mut self, chunk: &Chunk, records: u64, rows: u64, rejects: Vec<Reject>) {
         if chunk.bytes.is_empty() {
             return;
         }
-        let lines = line_end.map_or(0, |b| memchr::memchr_iter(b, &chunk.bytes).count() as u64);
         self.records += records;
         self.record.add(RangeDone {
             input: chunk.input,
@@ -91,7 +83,7 @@ impl Unit {
             rows,
             rejects: rejects.len() as u64,
             records,
-            lines,
+            lines: chunk.lines,
         });
         self.record.rejects.extend(rejects);
     }

@@ -332,6 +332,7 @@ impl Cutter {
                 first_line: self.line,
                 first_record: self.record,
                 records,
+                lines,
                 bytes,
             }));
         }
@@ -370,6 +371,7 @@ impl Cutter {
                     first_line: chunk_line,
                     first_record: chunk_record,
                     records: record - chunk_record,
+                    lines: line - chunk_line,
                     bytes: bytes[chunk_from..at].to_vec(),
                 }));
             }
