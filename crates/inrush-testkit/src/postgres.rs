@@ -377,14 +377,15 @@ fn new_dir(user: ServerUser) -> TempDir {
     if parent.as_os_str().len() > 60 {
         parent = "/tmp".into();
     }
+    let closed = || fs::Permissions::from_mode(0o700);
     let dir = tempfile::Builder::new()
+        .permissions(closed())
         .prefix("inrush-test-")
         .tempdir_in(&parent)
         .expect("a directory for the server");
     let socket_dir = dir.path().join("s");
     fs::create_dir(&socket_dir).expect("a directory for the socket");
-    fs::set_permissions(&socket_dir, fs::Permissions::from_mode(0o700))
-        .expect("to close the socket's directory");
+    fs::set_permissions(&socket_dir, closed()).expect("to close the socket's directory");
     user.own(&socket_dir)
         .and_then(|()| user.own(dir.path()))
         .expect("to hand the directory to the server's account");

@@ -12,6 +12,7 @@ use frontend::Frontend;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -90,7 +91,12 @@ impl Proxy {
     pub fn to_socket(target: PathBuf) -> Proxy {
         let tcp = TcpListener::bind(("127.0.0.1", 0)).expect("a free port of the loopback address");
         let port = tcp.local_addr().expect("a bound socket has an address").port();
-        let dir = tempfile::Builder::new().prefix("inrush-proxy-").tempdir_in("/tmp").expect("a directory");
+        let closed = std::fs::Permissions::from_mode(0o700);
+        let dir = tempfile::Builder::new()
+            .permissions(closed)
+            .prefix("inrush-proxy-")
+            .tempdir_in("/tmp")
+            .expect("a directory");
         let unix = UnixListener::bind(dir.path().join(format!(".s.PGSQL.{port}"))).expect("a Unix socket");
         let shared = Arc::new(Shared { target, state: Mutex::default(), changed: Condvar::new() });
         let for_tcp = Arc::clone(&shared);
