@@ -225,7 +225,7 @@ impl CsvDecoder {
 
     /// The general case: copies the field to the scratch space without its quotes and escapes. `p` is the
     /// first byte behind `open` that may matter; everything before is data.
-    #[cold]
+    #[inline(never)]
     fn unescape(
         &mut self,
         chunk: &[u8],

@@ -292,7 +292,7 @@ fn no_array(why: &NoArray, field: usize) -> BadRecord {
         NoArray::Text(why) => no_text(why, Some(field)),
         NoArray::TooManyDimensions => BadRecord {
             sqlstate: "54000",
-            fact: "number of array dimensions exceeds the maximum allowed (6)".into(),
+            fact: "number of array dimensions (7) exceeds the maximum allowed (6)".into(),
             field: Some(field),
         },
     }

@@ -271,21 +271,20 @@ fn comma_is_decimal(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b',', bytes).all(|i| digit(i.checked_sub(1)) && digit(Some(i + 1)))
 }
 
-/// The quote: a single one if some fields stand in these from end to end and none begins with a double one.
+/// The quote: a single one if fields begin and as many end with it, and none begins with a double one.
 fn quote_of(sample: &Sample<'_>, stated: &Stated) -> u8 {
     let usual = b'"';
     let delimiters = stated.delimiter.map_or(DELIMITERS.to_vec(), |d| vec![d]);
     let is_border = |b: &u8| delimiters.contains(b) || matches!(b, b'\n' | b'\r');
-    let mut single = 0;
+    let (mut begin, mut end) = (0, 0);
     for field in whole_lines(sample).split(is_border) {
-        match field {
-            [b'"', ..] => return usual,
-            [b'\'', .., b'\''] => single += 1,
-            [b'\'', ..] => return usual,
-            _ => {}
+        if field.starts_with(b"\"") {
+            return usual;
         }
+        begin += usize::from(field.starts_with(b"'"));
+        end += usize::from(field.ends_with(b"'"));
     }
-    if single > 1 { b'\'' } else { usual }
+    if begin > 1 && begin == end { b'\'' } else { usual }
 }
 
 /// A NULL text other than the empty one, if it occurs and the empty one does not.

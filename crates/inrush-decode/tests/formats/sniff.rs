@@ -56,7 +56,7 @@ sniffs!(csv_with_header_and_types, "id,name,born,seen\n1,ann,2001-02-03,2024-01-
     => "csv: header: id integer, name text, born date?, seen timestamp with time zone");
 sniffs!(csv_without_header, "1,ann,1.5\n2,bob,2\n", "a.csv" => "csv: column1 integer, column2 text, column3 numeric");
 sniffs!(leading_zeros_stay_text, "zip,n\n01234,1\n99999,2\n", "a.csv" => "csv: header: zip text, n integer");
-sniffs!(semicolons_with_decimal_commas, "a;b\n1,5;2,5\n3,5;4,5\n", "a.csv" => "csv ;: header: a text, b text".replace("header: a text, b text", "column1 text, column2 text"));
+sniffs!(semicolons_with_decimal_commas, "a;b\n1,5;2,5\n3,5;4,5\n", "a.csv" => "csv ;: column1 text, column2 text");
 sniffs!(tabs_are_tsv, "id\tv\n1\tx, y\n2\tz\n", "a.txt" => "tsv: header: id integer, v text");
 sniffs!(pipes, "1|x\n2|y\n", "a" => "csv |: column1 integer, column2 text");
 sniffs!(delimiters_in_quotes_do_not_count, "id,note\n1,\"a;b;c\nd;e\"\n2,\"f;g;h\"\n", "a.csv" => "csv: header: id integer, note text");
@@ -71,7 +71,7 @@ sniffs!(all_text_without, "ann,berlin\nbob,rome\n", "a.csv" => "csv: column1 tex
 sniffs!(names_are_made_different, "a,a_2,b,\n1,2,3,4\n", "a.csv", Stated { header: Some(true), ..Stated::default() } => "csv: header: a integer, a_2 integer, b integer, column4 integer");
 sniffs!(stated_no_header_wins, "id,n\n1,2\n", "a.csv", Stated { header: Some(false), ..Stated::default() } => "csv: column1 text, column2 text");
 sniffs!(stated_delimiter_wins, "1;2,3\n4;5,6\n", "a.csv", Stated { delimiter: Some(b','), ..Stated::default() } => "csv: column1 text, column2 integer");
-sniffs!(stated_null_wins, "1,-\n2,3\n", "a.csv", Stated { null: Some("-".into()), ..Stated::default() } => "csv: column1 integer, column2 integer?");
+sniffs!(stated_null_wins, "1,-\n2,3\n", "a.csv", Stated { null: Some("-".into()), ..Stated::default() } => "csv null=-: column1 integer, column2 integer?");
 sniffs!(pg_text, "1\ta\\tb\t\\N\n2\tc\t2024-01-01\n", "a.sql" => "text: column1 integer, column2 text, column3 date?");
 sniffs!(byte_order_mark_is_no_name, "\u{feff}id,n\n1,2\n", "a.csv" => "csv: header: id integer, n integer");
 sniffs!(objects, "{\"id\":1,\"at\":\"2024-01-01\",\"n\":\"5\",\"x\":[1],\"ok\":true,\"v\":1}\n{\"id\":2,\"ok\":null,\"v\":1.5}\n", "a"
