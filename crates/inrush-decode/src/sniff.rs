@@ -2,8 +2,8 @@
 //!
 //! What the user states always wins; what then makes no sense is an error that names both sides. Types are
 //! chosen to be safe rather than narrow: a column is typed only if every sampled value has the type's
-//! unambiguous form, and everything else is text. The phases are one module each: [`dialect`] (format,
-//! delimiter, quote, line ends), [`header`] (names), [`types`].
+//! unambiguous form, and everything else is text. The phases are one module each: `dialect` (format,
+//! delimiter, quote, line ends), `header` (names), `types`.
 
 mod dialect;
 mod header;
