@@ -1,14 +1,13 @@
 //! The inputs of a load: each looked at once before anything is sent.
 
+use crate::format::{decide_header, dialect_for, eol_of, first_record, sniff_sample};
 use crate::options::Options;
-use crate::shape::{FieldNames, Shape, matching};
-use inrush_core::{
-    Code, CsvDialect, Eol, Error, FieldSource, Fields, Format, Limits, Record, Result, Table, TextDialect,
-};
+use crate::shape::{FieldNames, Shape};
+use inrush_core::{Code, CsvDialect, Error, FieldSource, Format, Limits, Result, Table, TextDialect};
 use inrush_decode::csv::CsvDecoder;
 use inrush_decode::text::TextDecoder;
 use inrush_decode::{Decoder, binary::BinaryDecoder, ndjson};
-use inrush_source::{Borders, Compression, Identity, Input, InputKind, InputSpec, detect_eol};
+use inrush_source::{Compression, Identity, Input, InputKind, InputSpec};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of an input that are looked at to tell its format, line ends and header.
@@ -139,12 +138,16 @@ fn open_input(
 ) -> Result<InputPlan> {
     let mut input = Input::open(spec, &options.limits)?;
     let sample = input.peek(SAMPLE)?;
-    let format = format_of(options, spec, &sample)?;
+    let complete = input.peek(SAMPLE + 1)?.len() <= SAMPLE;
+    let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;
+    let format = dialect_for(options, table, &sniffed.format, &sample);
     if format.is_columnar() {
         return Err(Error::new(Code::Format, format!("{} is {}", spec.name, format.name())));
     }
     let first = first_record(&format, &sample);
-    let header = decide_header(options, table, &format, first.as_ref().map(|(_, fields)| &fields[..]));
+    let sniffed_header = sniffed.header && sniffed.format == format;
+    let header =
+        decide_header(options, table, &format, first.as_ref().map(|(_, fields)| &fields[..]), sniffed_header);
     let (mut header_raw, names) = if header { first.unwrap_or_default() } else { Default::default() };
     if format == Format::Binary
         && let Some(len) = inrush_decode::binary::read_header(&sample)?
@@ -166,7 +169,7 @@ fn open_input(
         (_, false) => FieldNames::Unnamed,
     };
     let shape = Shape::fit(table, field_names, options, &spec.name)?;
-    let format = with_details(format, options, &shape, header, &sample)?;
+    let format = with_details(&format, options, &shape, header, &sample)?;
     // A COPY has one format: inputs in COPY binary do not share statements with others.
     let raw = format == Format::Binary;
     let number = match shapes.iter().position(|s| s.columns == shape.columns && s.raw == raw) {
@@ -213,132 +216,15 @@ fn open_input(
     })
 }
 
-/// What the user stated, else what name and content show.
-fn format_of(options: &Options, spec: &InputSpec, sample: &[u8]) -> Result<Format> {
-    let stated = &options.stated;
-    let name = match &stated.format {
-        Some(name) => name.clone(),
-        None => format_by_look(&spec.name, sample).to_owned(),
-    };
-    let csv = |delimiter: u8| {
-        let quote = stated.quote.unwrap_or(b'"');
-        Format::Csv(CsvDialect {
-            delimiter: stated.delimiter.unwrap_or(delimiter),
-            quote,
-            escape: stated.escape.unwrap_or(quote),
-            null: stated.null.clone().unwrap_or_default(),
-            ..CsvDialect::default()
-        })
-    };
-    let format = match name.as_str() {
-        "csv" => csv(b','),
-        "tsv" => csv(b'\t'),
-        "text" => Format::Text(TextDialect {
-            delimiter: stated.delimiter.unwrap_or(b'\t'),
-            null: stated.null.clone().unwrap_or_else(|| "\\N".to_owned()),
-            ..TextDialect::default()
-        }),
-        "binary" => Format::Binary,
-        "ndjson" => Format::Ndjson,
-        "parquet" => Format::Parquet,
-        "arrow" => Format::Arrow,
-        other => {
-            return Err(Error::new(Code::Usage, format!("there is no format {other:?}"))
-                .hint("The formats are csv, tsv, text, binary, ndjson, parquet and arrow."));
-        }
-    };
-    match &format {
-        Format::Csv(dialect) => inrush_decode::csv::check_dialect(dialect)?,
-        Format::Text(dialect) => inrush_decode::text::check_dialect(dialect)?,
-        _ => {}
-    }
-    Ok(format)
-}
-
-/// Format by signature, then by the endings of the name with those of compressions taken off, then CSV.
-fn format_by_look(name: &str, sample: &[u8]) -> &'static str {
-    if sample.starts_with(b"PGCOPY\n\xff\r\n\0") {
-        return "binary";
-    }
-    if sample.starts_with(b"PAR1") {
-        return "parquet";
-    }
-    if sample.starts_with(b"ARROW1") {
-        return "arrow";
-    }
-    let mut name = name.to_ascii_lowercase();
-    for ending in [".gz", ".zst", ".lz4", ".bz2", ".xz"] {
-        if let Some(stem) = name.strip_suffix(ending) {
-            name = stem.to_owned();
-        }
-    }
-    match name.rsplit('.').next() {
-        Some("tsv" | "tab") => "tsv",
-        Some("ndjson" | "jsonl" | "json") => "ndjson",
-        Some("copy" | "pgtext") => "text",
-        Some("csv") => "csv",
-        _ if sample.first() == Some(&b'{') => "ndjson",
-        _ => "csv",
-    }
-}
-
-/// The bytes and the fields of the first record, if it decodes.
-fn first_record(format: &Format, sample: &[u8]) -> Option<(Vec<u8>, Vec<String>)> {
-    let sample = sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample);
-    let mut decoder: Box<dyn Decoder> = match format {
-        Format::Csv(dialect) => {
-            let dialect = CsvDialect { eol: eol_of(format, sample), ..dialect.clone() };
-            Box::new(CsvDecoder::new(&dialect, None))
-        }
-        Format::Text(dialect) => {
-            let dialect = TextDialect { eol: eol_of(format, sample), ..dialect.clone() };
-            Box::new(TextDecoder::new(&dialect, None))
-        }
-        _ => return None,
-    };
-    let mut fields = Fields::new();
-    decoder.begin(sample);
-    let step = decoder.next(sample, &mut fields)?;
-    step.result.ok()?;
-    let record = Record { input: sample, fields: &fields };
-    let text = |i| record.get(i).map(|f| String::from_utf8_lossy(f).into_owned()).unwrap_or_default();
-    Some((sample[step.range].to_vec(), (0..fields.len()).map(text).collect()))
-}
-
-fn eol_of(format: &Format, sample: &[u8]) -> Eol {
-    Borders::of(format).and_then(|borders| detect_eol(sample, borders)).unwrap_or_default()
-}
-
-/// Stated, or: a first line whose every field names a different column of the table is a header. No row of
-/// data looks like that but one made to.
-fn decide_header(options: &Options, table: &Table, format: &Format, first: Option<&[String]>) -> bool {
-    if !matches!(format, Format::Csv(_) | Format::Text(_)) {
-        return false;
-    }
-    if let Some(header) = options.stated.header {
-        return header;
-    }
-    let Some(first) = first else { return false };
-    let mut seen = Vec::new();
-    !first.is_empty()
-        && first.iter().all(|name| match matching(table, name) {
-            Some(column) if !seen.contains(&column.attnum) => {
-                seen.push(column.attnum);
-                true
-            }
-            _ => false,
-        })
-}
-
 /// Fills in what is only known once the fields are: header, line ends, `--force-null`.
 fn with_details(
-    format: Format,
+    format: &Format,
     options: &Options,
     shape: &Shape,
     header: bool,
     sample: &[u8],
 ) -> Result<Format> {
-    let eol = eol_of(&format, sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample));
+    let eol = eol_of(format, sample.strip_prefix(b"\xef\xbb\xbf").unwrap_or(sample));
     let fields = |columns: &[String], flag: &str| -> Result<Vec<usize>> {
         columns
             .iter()
@@ -363,9 +249,9 @@ fn with_details(
             eol,
             force_null: fields(&options.stated.force_null, "--force-null")?,
             force_not_null: fields(&options.stated.force_not_null, "--force-not-null")?,
-            ..dialect
+            ..dialect.clone()
         }),
-        Format::Text(dialect) => Format::Text(TextDialect { header, eol, ..dialect }),
-        other => other,
+        Format::Text(dialect) => Format::Text(TextDialect { header, eol, ..dialect.clone() }),
+        other => other.clone(),
     })
 }

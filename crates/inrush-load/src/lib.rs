@@ -5,6 +5,7 @@
 
 mod careful;
 mod feed;
+mod format;
 mod inputs;
 mod job;
 mod lane;
