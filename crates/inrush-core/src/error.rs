@@ -21,11 +21,11 @@ struct Inner {
 }
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*) => {
         /// Stable codes: what kind of thing went wrong. Scripts may match on the text form; a code is never
         /// renamed or given another meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code { $($(#[$doc])* $variant,)* }
+        pub enum Code { $($(#[doc = $doc])+ $variant,)* }
 
         impl Code {
             /// Every code, for the reference page.
@@ -34,6 +34,11 @@ macro_rules! codes {
             /// The text form, as printed in `error[...]`.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$variant => $text,)* }
+            }
+
+            /// What it means, in a sentence for users.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$variant => concat!($($doc),+).trim_ascii(),)* }
             }
         }
     };

@@ -8,6 +8,7 @@
 mod chunk;
 mod dialect;
 mod error;
+mod key_words;
 mod limits;
 mod position;
 mod record;

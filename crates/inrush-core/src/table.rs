@@ -1,4 +1,5 @@
 use crate::PgType;
+use crate::key_words::is_key_word;
 use serde::Serialize;
 
 /// What kind of relation a table is (pg_class.relkind).
@@ -99,28 +100,14 @@ impl Table {
     }
 }
 
-/// Quotes an identifier for SQL. Only names of `[a-z0-9_]` with a digit or underscore inside stay bare: every
-/// other word could be a key word of some version, and there is no list of those to keep up to date here.
+/// Quotes an identifier for SQL where it needs it, as the server's quote_ident() does (ruleutils.c,
+/// quote_identifier): names of `[a-z0-9_]` that do not begin with a digit and are no key words stay bare.
 pub fn quote_ident(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-        && name.bytes().any(|b| b.is_ascii_digit() || b == b'_')
-        && !KEYWORDS_WITH_UNDERSCORE.contains(&name);
+        && !is_key_word(name);
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
-
-/// Reserved words of PostgreSQL (15 to 18) that have a digit or underscore in them (kwlist.h).
-const KEYWORDS_WITH_UNDERSCORE: &[&str] = &[
-    "current_catalog",
-    "current_date",
-    "current_role",
-    "current_schema",
-    "current_time",
-    "current_timestamp",
-    "current_user",
-    "session_user",
-    "system_user",
-];
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +116,9 @@ mod tests {
     #[test]
     fn quotes_what_could_be_misread() {
         assert_eq!(quote_ident("c_1"), "c_1");
+        assert_eq!(quote_ident("public"), "public");
+        assert_eq!(quote_ident("name"), "name");
+        assert_eq!(quote_ident("values"), "\"values\"");
         assert_eq!(quote_ident("order"), "\"order\"");
         assert_eq!(quote_ident("current_user"), "\"current_user\"");
         assert_eq!(quote_ident("Ab"), "\"Ab\"");
