@@ -1,0 +1,57 @@
+# Everything a person needs, by name. `make help` lists it.
+
+CARGO  ?= cargo
+INRUSH ?= target/release/inrush
+# Kills of `make kill-test`.
+N      ?= 200
+# CPU seconds of each target of `make fuzz`.
+FUZZ_SECONDS ?= 600
+# Options of `make bench-c1` and `make bench-c2`, as BENCH='--runs 9 --version 15'.
+BENCH  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test lint fmt doc fuzz kill-test bench-c1 bench-c2 clean-demo
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what building and testing need (Debian, Ubuntu), or say what to install
+	@sh scripts/deps.sh build test
+
+build: ## the release binary, target/release/inrush
+	@sh scripts/deps.sh build
+	$(CARGO) build --release --locked --bin inrush
+
+demo: ## build, write a case-C1 file, start the embedded PostgreSQL, load the file, show the report
+	@sh scripts/deps.sh build
+	@CARGO='$(CARGO)' sh scripts/demo.sh
+
+test: ## every test, after installing what they need; says where the time goes
+	@sh scripts/deps.sh build test
+	@CARGO='$(CARGO)' sh scripts/test.sh
+
+lint: ## formatting and clippy, as strict as in CI
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+doc: ## the documentation of the crates, without warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+
+fuzz: ## every fuzz target for FUZZ_SECONDS of CPU; needs nightly Rust and cargo-fuzz
+	@sh scripts/fuzz.sh $(FUZZ_SECONDS)
+
+kill-test: ## N kills of client, server and connection; every row exactly once
+	@sh scripts/deps.sh build test
+	@CARGO='$(CARGO)' sh scripts/kill-test.sh $(N)
+
+bench-c1: build ## case C1 (wide rows) against psql; keeps the run under bench/runs
+	$(INRUSH) bench c1 $(BENCH)
+
+bench-c2: build ## case C2 (narrow rows) against psql; keeps the run under bench/runs
+	$(INRUSH) bench c2 $(BENCH)
+
+clean-demo: ## remove the files of the demo
+	rm -rf demo

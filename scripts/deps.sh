@@ -1,0 +1,73 @@
+#!/bin/sh
+# Installs the Debian packages that are missing, and only those. What for is named:
+#
+#     scripts/deps.sh build         # the build
+#     scripts/deps.sh build test    # the build and the tests
+#
+# As root, or through sudo. Where neither is possible, or on another system, it prints what to install and
+# ends with 1. It does nothing, and needs no rights, when everything is there.
+#
+# The build needs Rust and a C compiler with the C library's headers: zstd, xz and ring are compiled from the
+# sources inside their crates. No system library, no pkg-config, no libpq.
+set -eu
+
+say() { echo "deps: $*" >&2; }
+
+[ $# -gt 0 ] || set -- build test
+wanted=
+for what; do
+    case $what in
+    # program or file to look for : Debian package
+    build) wanted="$wanted cc:gcc /usr/include/stdio.h:libc6-dev make:make" ;;
+    test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
+                  setpriv:util-linux /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
+    *) say "unknown: $what (build, test)"; exit 2 ;;
+    esac
+done
+
+have() { # what
+    case $1 in
+    /*) [ -e "$1" ] ;;
+    # Debian keeps the server's programs off PATH. 15 is the oldest that is used; where the system has only an
+    # older one, tests/servers.sh brings newer ones.
+    postgres) command -v postgres > /dev/null || ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 ;;
+    pip) python3 -m pip --version > /dev/null 2>&1 ;;
+    *) command -v "$1" > /dev/null ;;
+    esac
+}
+
+if ! command -v cargo > /dev/null; then
+    say "no Rust toolchain is on PATH. Install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer: https://rustup.rs"
+    exit 1
+fi
+
+missing=
+for pair in $wanted; do
+    have "${pair%%:*}" || missing="$missing ${pair##*:}"
+done
+[ -n "$missing" ] || exit 0
+
+by_hand() {
+    say "$*"
+    say "please install:$missing"
+    say "on Debian or Ubuntu: apt-get install --no-install-recommends$missing"
+    exit 1
+}
+
+command -v apt-get > /dev/null || by_hand "this is not a Debian or Ubuntu system"
+as=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo > /dev/null || by_hand "not root, and there is no sudo"
+    if sudo -n true 2> /dev/null; then
+        as="sudo -n"
+    elif [ -t 0 ] && [ -z "${CI:-}" ]; then
+        as=sudo
+    else
+        by_hand "not root, and sudo asks for a password"
+    fi
+fi
+
+say "installing$missing"
+install() { $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing > /dev/null; }
+# The lists may be fresh enough; fetching them takes longer than the rest.
+install 2> /dev/null || { $as apt-get update -q > /dev/null && install; } || by_hand "apt-get failed"

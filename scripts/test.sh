@@ -1,0 +1,26 @@
+#!/bin/sh
+# Every test. Says how long each part took, and fails if one fails.
+#
+# The tests run with the dev profile (our code at opt-level 1): a release build of everything takes longer than
+# it saves, and debug assertions and overflow checks would be off.
+set -eu
+cargo=${CARGO:-cargo}
+
+began=$(date +%s)
+times=
+part() { # name command...
+    name=$1
+    shift
+    start=$(date +%s)
+    "$@"
+    times="$times
+$(printf '%6d s  %s' $(($(date +%s) - start)) "$name")"
+}
+
+# Tests that need PostgreSQL 16 or 18 say SKIPPED where these cannot be had.
+servers() { sh tests/servers.sh || echo "tests that need PostgreSQL 16 or 18 will say that they are skipped" >&2; }
+
+part "fetch PostgreSQL 16 and 18" servers
+part "build" $cargo test --workspace --locked --no-run
+part "tests" $cargo test --workspace --locked --no-fail-fast
+printf '\nWhere the time went:%s\n%6d s  in all\n' "$times" $(($(date +%s) - began))
