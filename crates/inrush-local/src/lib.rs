@@ -25,6 +25,7 @@ mod local;
 mod paths;
 mod postmaster;
 mod prompt;
+mod runtime;
 mod statements;
 mod table;
 

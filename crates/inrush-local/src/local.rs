@@ -146,7 +146,7 @@ impl Local {
             Some(dir) => dir.clone(),
             None => Paths::default_root(&account)?,
         };
-        Ok(Local { paths: Paths::under(root)?, account, fetch: options.fetch })
+        Ok(Local { paths: Paths::under(&root)?, account, fetch: options.fetch })
     }
 
     /// The connection URL of the database `inrush`, as the superuser with the user's own name.
@@ -157,7 +157,8 @@ impl Local {
     }
 
     /// Makes sure that the server runs: finds or fetches one, creates the data directory and starts it,
-    /// as far as needed. Any number of processes may do so at once.
+    /// as far as needed. Any number of processes may do so at once. It blocks; in a runtime, call it where
+    /// blocking is allowed.
     ///
     /// # Errors
     /// `local`: no server of the right version and none to be had, or it does not start.
@@ -415,7 +416,7 @@ fn percent_encoded(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                encoded.push(byte.into())
+                encoded.push(byte.into());
             }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }

@@ -25,9 +25,9 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    pub(crate) fn under(root: PathBuf) -> Result<Paths> {
+    pub(crate) fn under(root: &Path) -> Result<Paths> {
         // The server changes its working directory, and libpq takes a host for a socket only if it is absolute.
-        let root = std::path::absolute(&root).map_err(|error| cannot("find", &root, &error))?;
+        let root = std::path::absolute(root).map_err(|error| cannot("find", root, &error))?;
         if root.to_str().is_none_or(|text| text.contains(char::is_control)) {
             let fact = format!("the path {} cannot stand in a connection string", root.display());
             return Err(Error::new(Code::Local, fact).hint("Set INRUSH_LOCAL_DIR to a path in plain UTF-8."));
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn a_long_path_gets_a_short_socket() {
-        let paths = Paths::under("/srv/inrush".into()).unwrap();
+        let paths = Paths::under(Path::new("/srv/inrush")).unwrap();
         assert_eq!(paths.socket_dir, Path::new("/srv/inrush/socket"));
-        let long = |n: usize| Paths::under(Path::new("/srv").join("x".repeat(n))).unwrap().socket_dir;
+        let long = |n: usize| Paths::under(&Path::new("/srv").join("x".repeat(n))).unwrap().socket_dir;
         // "/srv/" + n + "/socket" + "/.s.PGSQL.5432" is 107 bytes with n = 81.
         if cfg!(target_os = "linux") {
             assert!(long(81).starts_with("/srv"));

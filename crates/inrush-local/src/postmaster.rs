@@ -63,7 +63,7 @@ pub(crate) fn start(paths: &Paths, server: &Server, account: &Account) -> Result
             Ok(()) => return Ok(()),
             // Processes of a killed server still hold its shared memory (sysv_shmem.c).
             Err(log) if log.contains("shared memory block") && began.elapsed() < ORPHAN_PATIENCE => {
-                sleep(POLL * 10)
+                sleep(POLL * 10);
             }
             Err(log) => {
                 let reason =

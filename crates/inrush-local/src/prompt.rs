@@ -1,5 +1,6 @@
 //! A small prompt for machines without psql: statements, tables, errors with their position.
 
+use crate::runtime::block_on;
 use crate::statements::Statements;
 use crate::table::{Table, printable};
 use futures_util::StreamExt;
@@ -46,11 +47,7 @@ pub(crate) fn run(
             .hint("Install psql (Debian: apt-get install postgresql-client).")
         })?);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::new(Code::Local, format!("no runtime for the prompt: {error}")))?;
-    runtime.block_on(async {
+    block_on(|| async {
         let mut config = Config::new();
         config
             .host_path(socket_dir)
@@ -78,7 +75,7 @@ pub(crate) fn run(
             return Ok(0);
         }
         converse(&client, database).await
-    })
+    })?
 }
 
 async fn converse(client: &Client, database: &str) -> Result<u8> {

@@ -55,7 +55,7 @@ impl Statements {
                     ')' => self.parentheses = self.parentheses.saturating_sub(1),
                     '"' => self.within = Within::Identifier,
                     '\'' => {
-                        let before = self.text[..self.at].as_bytes();
+                        let before = &self.text.as_bytes()[..self.at];
                         // E'...', but not the end of a longer word.
                         let backslashes = before.last().is_some_and(|b| b.eq_ignore_ascii_case(&b'e'))
                             && !before.len().checked_sub(2).is_some_and(|i| is_word(before[i]));

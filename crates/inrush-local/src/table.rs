@@ -62,9 +62,9 @@ fn lay_out(text: &mut String, values: &[String], widths: &[usize]) {
 pub(crate) fn printable(value: &str) -> String {
     value.chars().fold(String::with_capacity(value.len()), |mut text, c| {
         if c.is_control() {
-            text.extend(c.escape_default())
+            text.extend(c.escape_default());
         } else {
-            text.push(c)
+            text.push(c);
         }
         text
     })
