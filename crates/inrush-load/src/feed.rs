@@ -84,7 +84,7 @@ impl Feed {
             && step.result.is_ok()
             && let Err(offset) = check_utf8(&bytes[step.range.clone()])
         {
-            step.result = Err(invalid_at(&bytes[step.range.clone()], offset));
+            step.result = Err(invalid_at(bytes, step.range.start + offset));
         }
         Some(step)
     }
@@ -110,10 +110,12 @@ impl Feed {
         let (sqlstate, reason, column, origin) = match why {
             Refusal::Decoder(bad) => {
                 let field = bad.field.and_then(|i| self.plan.field_names.get(i).cloned());
-                let reason = match (&field, bad.fact.as_str()) {
-                    // As the server says it, with the name it has and we have not until here.
-                    (Some(name), "missing data for column") => format!("missing data for column \"{name}\""),
-                    (_, fact) => fact.to_owned(),
+                let reason = match &field {
+                    // As the server says it, with the name that the decoder does not know.
+                    Some(name) if bad.fact.starts_with("missing data for column") => {
+                        format!("missing data for column \"{name}\"")
+                    }
+                    _ => bad.fact.clone(),
                 };
                 (bad.sqlstate.to_owned(), reason, field, RejectOrigin::Client)
             }

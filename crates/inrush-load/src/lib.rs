@@ -4,6 +4,9 @@
 //! above it only reads arguments and draws.
 
 mod careful;
+mod create;
+mod create;
+mod dry;
 mod feed;
 mod format;
 mod inputs;
@@ -20,8 +23,12 @@ mod report;
 mod run;
 mod session;
 mod shape;
+mod target;
 mod unit;
 
+pub use create::create_table_sql;
+pub use dry::dry_run;
+pub use create::{SNIFF_BYTES, SniffedInput, column_names, create_table_sql, merged_columns, short_name, sniff_input};
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};

@@ -23,6 +23,9 @@ pub struct Report {
     /// The error, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
+    /// Nothing was sent: input was decoded and encoded only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// Number in the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<i64>,
@@ -196,6 +199,7 @@ impl Report {
             inrush: env!("CARGO_PKG_VERSION").to_owned(),
             outcome: Outcome::Loaded,
             error: None,
+            dry_run: false,
             load: None,
             resumed: false,
             table: plan.table.qualified(),
@@ -240,6 +244,14 @@ impl Report {
             let _ = writeln!(out, "  {name:<12}{value}");
         };
         let headline = match self.outcome {
+            _ if self.dry_run => {
+                format!(
+                    "dry run: {} rows would go to {}, {} refused",
+                    grouped(t.rows),
+                    self.table,
+                    grouped(t.rejects)
+                )
+            }
             Outcome::Loaded | Outcome::LoadedWithRejects => {
                 format!("{} rows into {}{load}", grouped(t.rows), self.table)
             }

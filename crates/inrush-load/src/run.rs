@@ -1,5 +1,6 @@
 //! One load from beginning to end.
 
+use crate::create::create_table_sql;
 use crate::job::Job;
 use crate::lane::Lane;
 use crate::once::{self, Verdict};
@@ -9,12 +10,14 @@ use crate::progress::{Progress, Stop};
 use crate::reader::{self, ReaderReport};
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report};
+use crate::target;
 use inrush_core::{Code, Error, Result};
-use inrush_sink::catalog;
+use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{Ledger, RangeDone};
+use inrush_source::{InputKind, InputSpec};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -46,7 +49,7 @@ pub fn run(
     let mut control = runtime.block_on(connect(conninfo, "inrush load: control"))?;
     let specs = inrush_source::expand(&options.sources)?;
     let client = &mut control.client;
-    let (plan, server) = runtime.block_on(prepare(client, options, &specs))?;
+    let (plan, server) = runtime.block_on(prepare(client, options, &specs, notice))?;
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
     let mut load = None;
@@ -122,7 +125,8 @@ pub fn run(
 async fn prepare(
     client: &Client,
     options: &Options,
-    specs: &[inrush_source::InputSpec],
+    specs: &[InputSpec],
+    notice: &(dyn Fn(&str) + Sync),
 ) -> Result<(Plan, String)> {
     let facts = catalog::facts(client).await?;
     let array_nulls: String = client
@@ -131,10 +135,10 @@ async fn prepare(
         .map_err(server_error)?
         .get(0);
     let name = match &options.table {
-        Some(name) => catalog::TableName::parse(name)?,
-        None => catalog::TableName::parse(&crate::inputs::table_name(specs)?)?,
+        Some(name) => TableName::parse(name)?,
+        None => TableName::parse(&crate::inputs::table_name(specs)?)?,
     };
-    let target = catalog::describe(client, &name).await?;
+    let target = find_or_create(client, options, specs, &name, notice).await?;
     let server_facts = ServerFacts {
         session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
         server_encoding: facts.server_encoding.clone(),
@@ -145,6 +149,31 @@ async fn prepare(
         target.check_loadable(&columns, &facts)?;
     }
     Ok((plan, facts.server_version.clone()))
+}
+
+/// The target; made from what the first input shows where it is missing and the user has not forbidden it.
+///
+/// The table is made in a transaction of its own: a load that then fails leaves it behind, empty or with what
+/// was committed, for the same command to go on with.
+async fn find_or_create(
+    client: &Client,
+    options: &Options,
+    specs: &[InputSpec],
+    name: &TableName,
+    notice: &(dyn Fn(&str) + Sync),
+) -> Result<Target> {
+    if let Some(target) = catalog::find(client, name).await? {
+        return Ok(target);
+    }
+    let sampled_twice = specs.first().is_some_and(|spec| matches!(spec.kind, InputKind::File(_)));
+    if !options.create || !sampled_twice {
+        return catalog::describe(client, name).await;
+    }
+    let columns = target::columns_of(options, specs)?;
+    let sql = create_table_sql(name, &columns);
+    client.batch_execute(&sql).await.map_err(server_error)?;
+    notice(&format!("created {name} with {} columns, from a sample of {}", columns.len(), specs[0].name));
+    catalog::describe(client, name).await
 }
 
 /// Runs the reader and the lanes until all input is dealt with or something fails.
