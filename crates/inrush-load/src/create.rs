@@ -175,12 +175,12 @@ fn clipped(name: &str, max: usize) -> &str {
 }
 
 /// A name without the ending that says how it is compressed.
-fn without_compression(name: &str) -> &str {
+pub(crate) fn without_compression(name: &str) -> &str {
     [".gz", ".zst", ".lz4", ".bz2", ".xz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
 }
 
 /// What the user stated, in the sniffer's words.
-fn wishes(stated: &Stated) -> Result<sniff::Stated> {
+pub(crate) fn wishes(stated: &Stated) -> Result<sniff::Stated> {
     let format = match stated.format.as_deref() {
         None => None,
         Some("csv") => Some(FormatName::Csv),
@@ -230,8 +230,11 @@ mod tests {
     #[test]
     fn names_the_server_would_not_keep_are_changed() {
         let long = "ä".repeat(40);
-        let columns =
-            [column("ctid", BaseType::Text), column(&long, BaseType::Text), column(&format!("{long}x"), BaseType::Text)];
+        let columns = [
+            column("ctid", BaseType::Text),
+            column(&long, BaseType::Text),
+            column(&format!("{long}x"), BaseType::Text),
+        ];
         let names = column_names(&columns);
         assert_eq!(names[0], "ctid_");
         assert_eq!(names[1], "ä".repeat(31));

@@ -1,24 +1,19 @@
 //! Format, dialect and header of an input: what the user stated, else what its bytes show.
 
-use crate::options::{Options, Stated};
+use crate::create::{wishes, without_compression};
+use crate::options::Options;
 use crate::shape::matching;
-use inrush_core::{
-    Code, CsvDialect, Eol, Error, Fields, Format, Generated, Record, Result, Table, TextDialect,
-};
+use inrush_core::{CsvDialect, Eol, Fields, Format, Generated, Record, Result, Table, TextDialect};
 use inrush_decode::Decoder;
 use inrush_decode::csv::CsvDecoder;
-use inrush_decode::sniff::{self, FormatName, Sample, Sniffed};
+use inrush_decode::sniff::{self, Sample, Sniffed};
 use inrush_decode::text::TextDecoder;
 use inrush_source::{Borders, detect_eol};
 
 /// What a sample of an input shows, with what the user stated kept as it is.
 pub(crate) fn sniff_sample(options: &Options, name: &str, sample: &[u8], complete: bool) -> Result<Sniffed> {
-    let mut hint = name;
-    for ending in [".gz", ".zst", ".lz4", ".bz2", ".xz"] {
-        hint = hint.strip_suffix(ending).unwrap_or(hint);
-    }
-    let sample = Sample { bytes: sample, complete, name_hint: Some(hint) };
-    let sniffed = sniff::sniff(&sample, &stated(&options.stated)?).map_err(|error| {
+    let sample = Sample { bytes: sample, complete, name_hint: Some(without_compression(name)) };
+    let sniffed = sniff::sniff(&sample, &wishes(&options.stated)?).map_err(|error| {
         if error.position().is_some() { error } else { error.at(inrush_core::Position::source(name)) }
     })?;
     match &sniffed.format {
@@ -27,31 +22,6 @@ pub(crate) fn sniff_sample(options: &Options, name: &str, sample: &[u8], complet
         _ => {}
     }
     Ok(sniffed)
-}
-
-fn stated(stated: &Stated) -> Result<sniff::Stated> {
-    let format = match stated.format.as_deref() {
-        None => None,
-        Some("csv") => Some(FormatName::Csv),
-        Some("tsv") => Some(FormatName::Tsv),
-        Some("text") => Some(FormatName::Text),
-        Some("binary") => Some(FormatName::Binary),
-        Some("ndjson") => Some(FormatName::Ndjson),
-        Some("parquet") => Some(FormatName::Parquet),
-        Some("arrow") => Some(FormatName::Arrow),
-        Some(other) => {
-            return Err(Error::new(Code::Usage, format!("there is no format {other:?}"))
-                .hint("The formats are csv, tsv, text, binary, ndjson, parquet and arrow."));
-        }
-    };
-    Ok(sniff::Stated {
-        format,
-        delimiter: stated.delimiter,
-        quote: stated.quote,
-        escape: stated.escape,
-        null: stated.null.clone(),
-        header: stated.header,
-    })
 }
 
 /// The sniffed format, corrected by what is known of the table: where commas give as many fields as the

@@ -1,5 +1,6 @@
 //! The inputs of a load: each looked at once before anything is sent.
 
+use crate::create::SNIFF_BYTES;
 use crate::format::{decide_header, dialect_for, eol_of, first_record, sniff_sample};
 use crate::options::Options;
 use crate::shape::{FieldNames, Shape};
@@ -9,9 +10,6 @@ use inrush_decode::text::TextDecoder;
 use inrush_decode::{Decoder, binary::BinaryDecoder, ndjson};
 use inrush_source::{Compression, Identity, Input, InputKind, InputSpec};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Bytes of an input that are looked at to tell its format, line ends and header.
-pub(crate) const SAMPLE: usize = 256 << 10;
 
 /// One input as the lanes must know it.
 pub(crate) struct InputPlan {
@@ -137,8 +135,8 @@ fn open_input(
     shapes: &mut Vec<Shape>,
 ) -> Result<InputPlan> {
     let mut input = Input::open(spec, &options.limits)?;
-    let sample = input.peek(SAMPLE)?;
-    let complete = input.peek(SAMPLE + 1)?.len() <= SAMPLE;
+    let sample = input.peek(SNIFF_BYTES)?;
+    let complete = input.peek(SNIFF_BYTES + 1)?.len() <= SNIFF_BYTES;
     let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;
     let format = dialect_for(options, table, &sniffed.format, &sample);
     if format.is_columnar() {

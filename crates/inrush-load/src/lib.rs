@@ -5,7 +5,6 @@
 
 mod careful;
 mod create;
-mod create;
 mod dry;
 mod feed;
 mod format;
@@ -26,9 +25,10 @@ mod shape;
 mod target;
 mod unit;
 
-pub use create::create_table_sql;
+pub use create::{
+    SNIFF_BYTES, SniffedInput, column_names, create_table_sql, merged_columns, short_name, sniff_input,
+};
 pub use dry::dry_run;
-pub use create::{SNIFF_BYTES, SniffedInput, column_names, create_table_sql, merged_columns, short_name, sniff_input};
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};

@@ -1,49 +1,51 @@
 //! The table that inputs ask for where there is none: to create it, or to decode against without a server.
 
-use crate::format::sniff_sample;
-use crate::inputs::SAMPLE;
+use crate::create::{SniffedInput, merged_columns, sniff_input};
 use crate::options::{ColumnSpec, Options};
 use inrush_core::{
     BaseType, Code, Column, Default, Error, Generated, Identity, PgType, RelKind, Result, Table,
 };
-use inrush_decode::sniff::{Sniffed, SniffedColumn};
+use inrush_decode::sniff::SniffedColumn;
 use inrush_sink::catalog::TableName;
-use inrush_source::{Input, InputSpec};
+use inrush_source::{InputKind, InputSpec};
 
-/// The columns of the table that the first input asks for, with names and constants as the user stated them.
+/// Inputs that are looked at to make a table: the columns of the others are not asked.
+const LOOKED_AT: usize = 64;
+
+/// The columns of the table that the inputs ask for, with names and constants as the user stated them.
 ///
-/// Reads a bounded sample. Standard input is sampled without consuming it only within the same process, so a
-/// missing table is not created from it.
+/// Reads bounded samples of files. Streams are not looked at: sampling would consume them.
 pub(crate) fn columns_of(options: &Options, specs: &[InputSpec]) -> Result<Vec<SniffedColumn>> {
-    let Some(spec) = specs.first() else {
-        return Err(Error::new(Code::Usage, "there is no input"));
-    };
-    let mut input = Input::open(spec, &options.limits)?;
-    let sample = input.peek(SAMPLE)?;
-    let complete = input.peek(SAMPLE + 1)?.len() <= SAMPLE;
-    let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;
-    if sniffed.columns.is_empty() {
-        return Err(Error::new(Code::Columns, format!("{} shows no columns", spec.name))
+    let files: Vec<&InputSpec> =
+        specs.iter().filter(|spec| matches!(spec.kind, InputKind::File(_))).take(LOOKED_AT).collect();
+    let sniffed: Vec<SniffedInput> = files
+        .iter()
+        .map(|spec| sniff_input(spec, &options.stated, &options.limits))
+        .collect::<Result<_>>()?;
+    let columns = merged_columns(&sniffed);
+    if columns.is_empty() {
+        let name = specs.first().map_or("", |spec| &spec.name);
+        return Err(Error::new(Code::Columns, format!("{name} shows no columns to make a table of"))
             .hint("Create the table first and name it with --table."));
     }
-    stated_columns(options, &sniffed)
+    stated_columns(options, &columns)
 }
 
-fn stated_columns(options: &Options, sniffed: &Sniffed) -> Result<Vec<SniffedColumn>> {
+fn stated_columns(options: &Options, sniffed: &[SniffedColumn]) -> Result<Vec<SniffedColumn>> {
     let text = |name: &str| SniffedColumn { name: name.to_owned(), ty: BaseType::Text, nullable: true };
     let mut columns = Vec::new();
     match &options.columns {
-        None => columns.clone_from(&sniffed.columns),
+        None => columns.extend_from_slice(sniffed),
         Some(specs) => {
             for (i, spec) in specs.iter().enumerate() {
                 let (name, field) = match spec {
                     ColumnSpec::Skip => continue,
                     ColumnSpec::Column(name) => {
-                        let by_name = sniffed.columns.iter().find(|c| c.name == *name);
-                        (name, by_name.or(sniffed.columns.get(i)))
+                        let by_name = sniffed.iter().find(|c| c.name == *name);
+                        (name, by_name.or(sniffed.get(i)))
                     }
                     ColumnSpec::Named { column, field } => {
-                        (column, sniffed.columns.iter().find(|c| c.name == *field))
+                        (column, sniffed.iter().find(|c| c.name == *field))
                     }
                 };
                 let ty = field.map_or(BaseType::Text, |c| c.ty);
