@@ -56,7 +56,7 @@ pub(crate) fn last_bin(paths: &Paths) -> Option<std::path::PathBuf> {
 
 /// Starts the server and waits until it takes connections. The caller holds the lock, and no server runs.
 pub(crate) fn start(paths: &Paths, server: &Server, account: &Account) -> Result<()> {
-    remove_stale_locks(paths)?;
+    remove_stale_socket(paths)?;
     let began = Instant::now();
     loop {
         match launch(paths, server, account)? {
@@ -108,8 +108,13 @@ fn launch(paths: &Paths, server: &Server, account: &Account) -> Result<Result<()
     let log = log.map_err(|error| cannot("write", &log_path, &error))?;
     let logged = log.metadata().map_or(0, |found| found.len());
     let stdout = log.try_clone().map_err(|error| cannot("write", &log_path, &error))?;
-    let mut child = account
-        .command(&server.bin.join("postgres"))
+    let mut command = account.command(&server.bin.join("postgres"));
+    if let Some(pid) = stale_pid(paths) {
+        // The one number besides its own and its parent's that the server does not take for another
+        // postmaster (miscinit.c, `CreateLockFile`); pg_ctl names the shell that runs it so.
+        command.env("PG_GRANDPARENT_PID", pid);
+    }
+    let mut child = command
         .arg("-D")
         .arg(&paths.data)
         .arg(setting("config_file", &paths.conf))
@@ -147,12 +152,13 @@ fn setting(name: &str, path: &Path) -> std::ffi::OsString {
     format!("--{name}={value}").into()
 }
 
-/// Removes postmaster.pid and the socket's lock file, which a server that was killed leaves behind. The
-/// server does so itself unless their number is some living process's (miscinit.c, `CreateLockFile`); none
-/// runs on this directory, as the caller knows.
-fn remove_stale_locks(paths: &Paths) -> Result<()> {
+/// Removes the socket and its lock file, which a server that was killed leaves behind: the number in it may
+/// be some living process's by now, and then the server would not start. None runs on this directory, as the
+/// caller knows. postmaster.pid stays: by the shared memory named in it the server sees processes that
+/// outlived a killed postmaster.
+fn remove_stale_socket(paths: &Paths) -> Result<()> {
     let socket = paths.socket_dir.join(format!(".s.PGSQL.{PORT}"));
-    for path in [paths.data.join("postmaster.pid"), socket.with_extension(format!("{PORT}.lock")), socket] {
+    for path in [socket.with_extension(format!("{PORT}.lock")), socket] {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(cannot("remove", &path, &error));
@@ -161,6 +167,12 @@ fn remove_stale_locks(paths: &Paths) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The number in a postmaster.pid that no server of ours belongs to.
+fn stale_pid(paths: &Paths) -> Option<String> {
+    let text = fs::read_to_string(paths.data.join("postmaster.pid")).ok()?;
+    Some(text.lines().next()?.trim().to_owned()).filter(|pid| pid.parse::<u32>().is_ok())
 }
 
 fn has_ended(child: &mut Child) -> bool {

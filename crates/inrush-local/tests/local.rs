@@ -3,6 +3,7 @@
 //! Every test has a server of its own. As root the cycle runs once more as an ordinary user.
 
 use inrush_local::{Local, Options, Origin, Progress, State, StopMode};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
@@ -194,8 +196,7 @@ fn a_killed_server_comes_back_with_its_data() {
     let url = server.start().url;
     query(&url, "CREATE TABLE t AS SELECT generate_series(1, 1000) a");
     let pid = server.pid();
-    // A session that is busy lives on for a while and holds the shared memory.
-    let mut busy = Command::new("sh");
+    // A session that outlives its postmaster holds the shared memory; nothing may start beside it.
     let sleeping = url.clone();
     let session = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -205,12 +206,26 @@ fn a_killed_server_comes_back_with_its_data() {
             let _ = client.simple_query("SELECT pg_sleep(30)").await;
         });
     });
-    while query(&url, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'") != "1" {}
-    assert!(busy.args(["-c", &format!("kill -9 {pid}")]).status().unwrap().success());
+    let mut backend = String::new();
+    while backend.is_empty() {
+        backend = query(&url, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'");
+    }
+    let signal =
+        |signal: Signal, pid: u32| kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+    let backend: u32 = backend.parse().unwrap();
+    signal(Signal::STOP, backend);
+    signal(Signal::KILL, pid);
     while server.local.status().unwrap().state != State::Stopped {}
     assert!(server.dir.join("data/postmaster.pid").exists());
 
+    let waiting = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        signal(Signal::CONT, backend);
+    });
+    let began = Instant::now();
     let started = server.start();
+    assert!(began.elapsed() > Duration::from_secs(1), "started beside a living session");
+    waiting.join().unwrap();
     assert!(!started.created && !started.was_running);
     assert_ne!(server.pid(), pid);
     assert_eq!(query(&url, "SELECT count(*) FROM t"), "1000");
