@@ -5,6 +5,8 @@
 //! Beside every fast path stands the plain state machine it must agree with; the tests run both.
 
 pub mod binary;
+#[cfg(feature = "columnar")]
+pub mod columnar;
 pub mod csv;
 pub mod encoding;
 pub mod ndjson;
