@@ -349,7 +349,7 @@ mod tests {
     fn an_unknown_field_is_an_error_unless_told_otherwise() {
         let header = names(&["a", "nope"]);
         let error = fit(FieldNames::Header(&header), |_| ()).unwrap_err();
-        assert_eq!(error.fact(), "\"public\".\"t\" has no column for field \"nope\"");
+        assert_eq!(error.fact(), "public.t has no column for field \"nope\"");
         assert_eq!(fit(FieldNames::Header(&header), |o| o.ignore_unknown = true).unwrap(), ["a=0"]);
     }
 
