@@ -246,10 +246,14 @@ fn a_lock_file_with_the_number_of_some_other_process_is_no_server() {
     fs::write(server.dir.join("data/postmaster.pid"), &text).unwrap();
     fs::write(server.dir.join("socket/.s.PGSQL.5432.lock"), &text).unwrap();
     assert_eq!(server.local.status().unwrap().state, State::Stopped);
-    let started = server.local.ensure_started(&mut |_| {});
+    let first = server.local.ensure_started(&mut |_| {});
+    server.local.stop(StopMode::Fast).unwrap();
+    // The socket's lock file alone, as when the data directory was put back from elsewhere.
+    fs::write(server.dir.join("socket/.s.PGSQL.5432.lock"), &text).unwrap();
+    let second = server.local.ensure_started(&mut |_| {});
     other.kill().unwrap();
     other.wait().unwrap();
-    assert!(!started.unwrap().was_running);
+    assert!(!first.unwrap().was_running && !second.unwrap().was_running);
 }
 
 #[test]
