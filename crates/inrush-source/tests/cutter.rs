@@ -1,7 +1,9 @@
 //! The cutter against a simple-minded reading of the same bytes.
 
+mod reference;
+
 use inrush_core::{Chunk, Code, Eol, Limits, Result};
-use inrush_source::{Borders, Cut, Cutter, DoneRange, Input, InputKind, InputSpec, TooLong, detect_eol};
+use inrush_source::{Borders, Cut, Cutter, DoneRange, Input, InputKind, InputSpec, detect_eol};
 use proptest::prelude::*;
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -53,117 +55,9 @@ fn chunks(input: Input, borders: Borders, header: bool, limits: &Limits) -> Resu
         .collect())
 }
 
-/// One record as the reference reader sees it.
-#[derive(Debug, Clone, PartialEq)]
-struct Expected {
-    start: usize,
-    end: usize,
-    line: u64,
-    lines: u64,
-}
-
-/// Splits `bytes` into records, byte by byte and without any of the crate's code. Returns the records, and
-/// where the data ends if a marker ends it.
-fn reference(bytes: &[u8], borders: Borders) -> (Vec<Expected>, Option<usize>) {
-    let nl = match borders {
-        Borders::Csv { eol, .. } | Borders::Text { eol } => eol.last_byte(),
-        _ => b'\n',
-    };
-    let (mut records, mut start, mut line) = (Vec::new(), 0, 1);
-    while start < bytes.len() {
-        let rest = &bytes[start..];
-        let len = match borders {
-            Borders::Csv { quote, escape, .. } => {
-                let (mut quoted, mut last_was_esc) = (false, false);
-                let mut end = rest.len();
-                for (i, &c) in rest.iter().enumerate() {
-                    if quote == escape {
-                        quoted ^= c == quote;
-                    } else {
-                        if quoted && c == escape {
-                            last_was_esc = !last_was_esc;
-                        }
-                        if c == quote && !last_was_esc {
-                            quoted = !quoted;
-                        }
-                        if c != escape {
-                            last_was_esc = false;
-                        }
-                    }
-                    if c == nl && !quoted {
-                        end = i + 1;
-                        break;
-                    }
-                }
-                end
-            }
-            Borders::Text { .. } => {
-                let mut i = 0;
-                loop {
-                    match rest.get(i) {
-                        None => break rest.len(),
-                        Some(b'\\') => i += 2,
-                        Some(c) if *c == nl => break i + 1,
-                        Some(_) => i += 1,
-                    }
-                }
-            }
-            _ => rest.iter().position(|c| *c == nl).map_or(rest.len(), |i| i + 1),
-        };
-        let len = len.min(rest.len());
-        let record = &rest[..len];
-        let marker: &[u8] = match borders {
-            Borders::Text { eol: Eol::Lf } => b"\\.\n",
-            Borders::Text { eol: Eol::CrLf } => b"\\.\r\n",
-            Borders::Text { eol: Eol::Cr } => b"\\.\r",
-            _ => b"",
-        };
-        if matches!(borders, Borders::Text { .. }) && (record == marker || record == b"\\.") {
-            return (records, Some(start + len));
-        }
-        let lines = record.iter().filter(|c| **c == nl).count() as u64;
-        records.push(Expected { start, end: start + len, line, lines });
-        line += lines;
-        start += len;
-    }
-    (records, None)
-}
-
-/// Checks what the cutter gives for `bytes` against the reference.
-fn check(bytes: &[u8], base: usize, cuts: &[Cut], borders: Borders, max_record: usize) {
-    let (records, _) = reference(bytes, borders);
-    let mut records = records.iter().enumerate().peekable();
-    for cut in cuts {
-        let (number, first) = *records.peek().expect("a cut beyond the last record");
-        match cut {
-            Cut::Chunk(chunk) => {
-                assert_eq!(chunk.start as usize, base + first.start);
-                assert_eq!(chunk.first_line, first.line);
-                assert_eq!(chunk.first_record, number as u64 + 1);
-                assert_eq!(chunk.bytes, &bytes[first.start..first.start + chunk.bytes.len()]);
-                let end = first.start + chunk.bytes.len();
-                let mut n = 0;
-                let mut last = 0;
-                while let Some((_, r)) = records.next_if(|(_, r)| r.end <= end) {
-                    assert!(r.end - r.start <= max_record, "a record of {} bytes", r.end - r.start);
-                    (n, last) = (n + 1, r.end);
-                }
-                assert_eq!(last, end, "not a border");
-                assert_eq!(chunk.records, n);
-                assert!(n > 0);
-            }
-            Cut::TooLong(TooLong { start, len, first_line, lines, record, head, .. }) => {
-                let len = *len as usize;
-                assert_eq!((*start as usize, len), (base + first.start, first.end - first.start));
-                assert_eq!((*first_line, *lines, *record), (first.line, first.lines, number as u64 + 1));
-                assert!(len > max_record);
-                assert_eq!(head, &bytes[first.start..first.start + len.min(64 << 10)][..head.len()]);
-                assert!(head.len() >= len.min(max_record + 1).min(64 << 10));
-                records.next();
-            }
-        }
-    }
-    assert!(records.next().is_none(), "records are missing");
+/// Checks what the cutter gives for `bytes`, none of which was loaded before.
+fn check(bytes: &[u8], cuts: &[Cut], borders: Borders, max_record: usize) {
+    reference::check(bytes, 0, &reference::records(bytes, borders).0, cuts, max_record, |_| false);
 }
 
 fn soup() -> impl Strategy<Value = Vec<u8>> {
@@ -201,8 +95,8 @@ proptest! {
         let limits = limits(chunk, max_record);
         let mut cutter = Cutter::new(stream(&bytes), 0, borders, false, &limits).expect("text");
         let cuts = all(&mut cutter).expect("text never fails");
-        check(&bytes, 0, &cuts, borders, max_record);
-        let (records, marker) = reference(&bytes, borders);
+        check(&bytes, &cuts, borders, max_record);
+        let (records, marker) = reference::records(&bytes, borders);
         let end = records.last().map_or(0, |r| r.end);
         match marker {
             Some(after) => {
@@ -225,7 +119,7 @@ proptest! {
         max_record in prop_oneof![10..100usize, Just(1 << 20)],
         picks in prop::collection::vec(any::<bool>(), 1..64),
     ) {
-        let (records, _) = reference(&bytes, borders);
+        let (records, _) = reference::records(&bytes, borders);
         let picked = |i: usize| picks[i % picks.len()];
         let mut done: Vec<DoneRange> = Vec::new();
         for (_, r) in records.iter().enumerate().filter(|(i, _)| picked(*i)) {
@@ -248,20 +142,7 @@ proptest! {
                 Cutter::new(input, 0, borders, false, &limits(chunk, max_record)).expect("text");
             cutter.skip(done.clone()).expect("true ranges");
             let cuts = all(&mut cutter).expect("true ranges");
-            let mut got = Vec::new();
-            for cut in &cuts {
-                let (start, end, line, first, n) = match cut {
-                    Cut::Chunk(c) => (c.start, c.end(), c.first_line, c.first_record, c.records),
-                    Cut::TooLong(t) => (t.start, t.start + t.len, t.first_line, t.record, 1),
-                };
-                for i in first - 1..first - 1 + n {
-                    got.push(i as usize);
-                }
-                let (a, b) = (&records[first as usize - 1], &records[(first + n) as usize - 2]);
-                prop_assert_eq!((a.start as u64, a.line, b.end as u64), (start, line, end));
-            }
-            let want: Vec<usize> = (0..records.len()).filter(|i| !picked(*i)).collect();
-            prop_assert_eq!(got, want);
+            reference::check(&bytes, 0, &records, &cuts, max_record, picked);
         }
     }
 }
@@ -330,7 +211,7 @@ fn a_slow_pipe_is_cut_as_a_file_is() -> Result<()> {
         Input::from_reader("pipe", Box::new(Dribble(Cursor::new(bytes.clone()))), &Limits::default())?;
     let mut cutter = Cutter::new(input, 3, CSV, false, &limits(100, 1000))?;
     let cuts = all(&mut cutter)?;
-    check(&bytes, 0, &cuts, CSV, 1000);
+    check(&bytes, &cuts, CSV, 1000);
     assert!(cuts.len() >= 7);
     assert!(cuts.iter().all(|c| matches!(c, Cut::Chunk(c) if c.input == 3 && c.bytes.len() <= 100)));
     Ok(())
