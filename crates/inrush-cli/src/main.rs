@@ -4,6 +4,7 @@
 //! Exit codes: 0 done, 1 loaded with rejects, 2 failed.
 
 mod args;
+mod bench;
 mod load;
 mod progress;
 
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
     let cli = args::Cli::parse();
     let result = match cli.command {
         args::Command::Load(args) => load::run(*args),
+        args::Command::Bench(args) => bench::run(*args),
     };
     match result {
         Ok(code) => code,

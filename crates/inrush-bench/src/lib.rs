@@ -1,0 +1,32 @@
+//! `inrush bench`: runs a case against psql and others under stated conditions, and keeps what was measured.
+//!
+//! A case is a file ([`Case`]): a table, its rows, settings of the server, and contenders, each a shell command
+//! that loads the rows. [`run`] takes the contenders in turns on each server, [`Record`] holds every raw number,
+//! and the tables on the terminal and in the README of a kept run are made from it ([`render`]).
+//!
+//! # What is measured
+//! * *seconds to COMMIT*: from the start of the contender's command to its end.
+//! * *seconds to durable*: the same, until a CHECKPOINT begun right after it has ended: data files and WAL are on
+//!   the disk. With `synchronous_commit` on, the rows are already safe at COMMIT.
+//! * *client CPU and peak memory*: of the command and its children, as wait4() tells.
+//! * *server CPU*: of all processes of the server, ended ones included, from /proc. A hundredth of a second is
+//!   the finest it knows.
+//! * *WAL*: bytes between the insert positions before and after.
+//! * *foreign CPU*: what the machine spent on neither, in cores. A run with much of it says little.
+//!
+//! After each run the rows are counted and hashed, and must be those of the first run of the baseline.
+
+mod case;
+mod data;
+mod files;
+mod machine;
+mod measure;
+mod record;
+pub mod render;
+mod run;
+mod server;
+
+pub use case::{Case, Contender, Goal, Input};
+pub use data::{Form, write_data};
+pub use record::{Absent, Host, Record, Run, ServerFacts, VERSION, keep, median};
+pub use run::{Options, run};

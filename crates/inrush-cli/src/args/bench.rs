@@ -1,0 +1,86 @@
+//! `inrush bench`
+
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Measure a case against psql and others on this machine.
+///
+/// Without --server it starts servers of its own, of every version installed, with fsync, full_page_writes and
+/// data checksums on. Files and servers are under TMPDIR: let that be on the disk that is meant.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+
+    /// c1 (wide rows), c2 (narrow rows), or a case file that ends in .toml
+    #[arg(value_name = "CASE")]
+    pub case: Option<String>,
+
+    /// Rows instead of the case's
+    #[arg(long, value_name = "N")]
+    pub rows: Option<u64>,
+
+    /// Runs of each contender
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+
+    /// A server to run against instead of own ones, as psql names it; may be repeated
+    #[arg(long, value_name = "DSN")]
+    pub server: Vec<String>,
+
+    /// Major versions of the servers to start [default: all installed]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "server")]
+    pub versions: Vec<u32>,
+
+    /// Only the baseline and the contenders whose names contain one of these
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub only: Vec<String>,
+
+    /// Where to keep the run, in a directory DATE-HOST
+    #[arg(long, value_name = "DIR", default_value = "bench/runs")]
+    pub out: PathBuf,
+
+    /// Show the figures and keep nothing
+    #[arg(long)]
+    pub no_keep: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Write the file of a case
+    Data(DataArgs),
+    /// List the cases
+    List,
+}
+
+#[derive(Debug, Args)]
+pub struct DataArgs {
+    /// c1 or c2
+    #[arg(value_name = "CASE")]
+    pub case: String,
+
+    /// Rows instead of the case's
+    #[arg(long, value_name = "N")]
+    pub rows: Option<u64>,
+
+    /// The form of the file
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "csv")]
+    pub format: DataFormat,
+
+    /// The first line names the columns (csv)
+    #[arg(long)]
+    pub header: bool,
+
+    /// The file to write
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataFormat {
+    /// Comma-separated
+    Csv,
+    /// PostgreSQL's COPY text
+    Text,
+}
