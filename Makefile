@@ -40,8 +40,9 @@ fmt: ## format the code
 doc: ## the documentation of the crates, without warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 
-fuzz: ## every fuzz target for FUZZ_SECONDS of CPU; needs nightly Rust and cargo-fuzz
-	@sh scripts/fuzz.sh $(FUZZ_SECONDS)
+fuzz: ## every fuzz target for FUZZ_SECONDS of CPU each
+	@sh scripts/deps.sh build fuzz
+	@sh fuzz/run.sh $(FUZZ_SECONDS)
 
 kill-test: ## N kills of client, server and connection; every row exactly once
 	@sh scripts/deps.sh build test

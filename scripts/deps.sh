@@ -19,9 +19,10 @@ for what; do
     case $what in
     # program or file to look for : Debian package
     build) wanted="$wanted cc:gcc /usr/include/stdio.h:libc6-dev make:make" ;;
+    fuzz) wanted="$wanted c++:g++" ;;
     test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
                   setpriv:util-linux /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
-    *) say "unknown: $what (build, test)"; exit 2 ;;
+    *) say "unknown: $what (build, test, fuzz)"; exit 2 ;;
     esac
 done
 
