@@ -91,6 +91,16 @@ pub fn merged_columns(inputs: &[SniffedInput]) -> Vec<SniffedColumn> {
     columns
 }
 
+/// The table a load goes to: the one that is named, else one with the name of the first file.
+///
+/// Errors: `usage`, for a name SQL could not read, and where there is no file to take a name from.
+pub fn target_name(stated: Option<&str>, specs: &[InputSpec]) -> Result<TableName> {
+    match stated {
+        Some(name) => TableName::parse(name),
+        None => TableName::parse(&crate::inputs::table_name(specs)?),
+    }
+}
+
 /// The type that holds the values of both as they are; text where nothing narrower does.
 fn wider(a: BaseType, b: BaseType) -> BaseType {
     use BaseType::{Float8, Int4, Int8, Numeric, Text};

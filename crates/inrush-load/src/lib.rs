@@ -10,6 +10,7 @@ mod feed;
 mod format;
 mod inputs;
 mod job;
+mod lag;
 mod lane;
 mod once;
 mod options;
@@ -27,6 +28,7 @@ mod unit;
 
 pub use create::{
     SNIFF_BYTES, SniffedInput, column_names, create_table_sql, merged_columns, short_name, sniff_input,
+    target_name,
 };
 pub use dry::dry_run;
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};

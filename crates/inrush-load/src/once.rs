@@ -48,6 +48,7 @@ pub(crate) async fn open(
         incarnation: &storage,
         inputs: &inputs,
         meaning: &meaning,
+        command: &options.command,
     };
     let decision = match &found {
         None => Decision::New,

@@ -47,6 +47,11 @@ pub struct Options {
     pub create: bool,
     /// Bytes of input per second at most.
     pub max_rate: Option<u64>,
+    /// Bytes of WAL that replicas, slots and the archiver may be behind before the load pauses.
+    pub max_lag: Option<u64>,
+    /// The arguments of the command that asks for it, with absolute paths and without the server's name. The
+    /// ledger keeps them, so that `inrush recover` can give the command again.
+    pub command: Vec<String>,
 }
 
 /// Parts of the format that the user stated. What is stated always wins over what a sample suggests.
@@ -151,6 +156,8 @@ impl Options {
             analyze: true,
             create: true,
             max_rate: None,
+            max_lag: None,
+            command: Vec::new(),
         }
     }
 }

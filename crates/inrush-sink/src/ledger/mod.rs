@@ -19,10 +19,12 @@
 //! triggers, rules and row security. Anything else is refused.
 
 mod admin;
+mod recover;
 mod schema;
 mod unit;
 
 pub use admin::{LoadSummary, UndoOutcome};
+pub use recover::LoadConnection;
 pub use unit::{RangeDone, UnitLedger, UnitRecord};
 
 use futures_util::TryStreamExt;
@@ -60,6 +62,8 @@ pub struct StoredLoad {
     pub inputs: Vec<Value>,
     /// Dialect, columns and so on: what changes the meaning of the inputs.
     pub meaning: Value,
+    /// Arguments of the command that began it, without the server's name; empty if it was no command.
+    pub command: Vec<String>,
     /// Whether the units are in the unlogged table.
     pub unlogged: bool,
     /// When the load began, as text in the session's time zone.
@@ -100,6 +104,8 @@ pub struct NewLoad<'a> {
     pub inputs: &'a [Value],
     /// What changes their meaning.
     pub meaning: &'a Value,
+    /// Arguments of the command, without the server's name: no password may get in here.
+    pub command: &'a [String],
 }
 
 /// The loads of one key, locked against other runs of the same command until the transaction ends.
@@ -330,8 +336,9 @@ impl Opening<'_> {
             .tx
             .query_one(
                 &format!(
-                    "INSERT INTO {}.loads (name, key, target, target_name, incarnation, inputs, meaning, unlogged)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+                    "INSERT INTO {}.loads (name, key, target, target_name, incarnation, inputs, meaning, unlogged,
+                                           command)
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id",
                     self.ledger.sql
                 ),
                 &[
@@ -343,6 +350,7 @@ impl Opening<'_> {
                     &inputs,
                     new.meaning,
                     &new.table.unlogged,
+                    &new.command,
                 ],
             )
             .await
@@ -387,7 +395,7 @@ impl Ledger {
             "SELECT id, name, epoch, state, target, incarnation, inputs, meaning, unlogged,
                     started_at::text, finished_at::text, rows, units,
                     CASE WHEN unlogged THEN (SELECT count(*) FROM {0}.units_unlogged u WHERE u.load_id = l.id)
-                         ELSE units END
+                         ELSE units END, command
                FROM {0}.loads l",
             self.sql
         )
@@ -421,6 +429,7 @@ impl StoredLoad {
             rows: row.get(11),
             units: row.get(12),
             units_now: row.get(13),
+            command: row.get(14),
         })
     }
 }

@@ -24,6 +24,7 @@ CREATE TABLE $schema.loads (
   inputs jsonb NOT NULL,
   meaning jsonb NOT NULL,
   unlogged boolean NOT NULL,
+  command text[] NOT NULL,
   epoch int NOT NULL DEFAULT 1,
   state text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'done', 'undone')),
   started_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
