@@ -11,7 +11,7 @@
 
 use crate::feed::{Place, Refusal, Sent};
 use crate::job::Work;
-use crate::lane::{Lane, interrupted};
+use crate::lane::{Lane, disagreement, interrupted};
 use crate::progress::Stop;
 use crate::unit::{Held, Unit};
 use bytes::Bytes;
@@ -166,6 +166,10 @@ impl Lane<'_> {
         let (mut main_rows, mut side_rows) = (Vec::new(), Vec::new());
         match self.copy_rows(chunk, rows, immediate, &mut main_rows, &mut side_rows).await {
             Ok(stored) => {
+                if let Some(ledger) = &self.session.ledger {
+                    let ids = ledger.transaction_ids(&self.session.connected.client).await?;
+                    unit.record.xids.extend(ids);
+                }
                 self.session.execute("RELEASE inrush_rows").await?;
                 unit.sent += rows.len() as u64;
                 unit.stored += stored;
@@ -207,22 +211,32 @@ impl Lane<'_> {
         }
         let mut copy =
             self.session.start_copy(job, input.shape, format).await.map_err(|failure| (false, failure))?;
-        for (i, place) in rows.iter().enumerate() {
-            let bytes = &chunk.bytes[place.range.clone()];
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(0) };
+        let start = first.range.start;
+        let bytes = &chunk.bytes[start..last.range.end];
+        self.feed(chunk.input).map_err(|failure| (false, failure))?.begin(bytes);
+        let mut i = 0;
+        while i < rows.len() {
             let feed = self.feed(chunk.input).map_err(|failure| (false, failure))?;
-            feed.begin(bytes);
-            // The same bytes decoded well a moment ago, in their chunk.
-            let step = feed.next(bytes);
-            debug_assert!(step.is_some_and(|s| s.result.is_ok()), "a record decodes alone as in its chunk");
+            let Some(step) = feed.next(bytes) else { break };
+            if start + step.range.start != rows[i].range.start {
+                // A record between the rows that was rejected before.
+                continue;
+            }
             match feed.encode(bytes, &mut out, &mut side) {
                 Sent::Main => main_rows.push(i),
                 Sent::Side => side_rows.push(i),
             }
+            i += 1;
             if out.len() >= CopyStream::MESSAGE {
                 let full = std::mem::take(&mut out);
                 let sent = copy.send(Bytes::from(full)).await;
                 sent.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
             }
+        }
+        if i < rows.len() {
+            let error = disagreement(chunk, i as u64, &input.name);
+            return Err((false, Failure::Fatal(error)));
         }
         if format == WireFormat::Binary {
             out.extend_from_slice(copy_binary::TRAILER);

@@ -108,7 +108,12 @@ impl<'a> Lane<'a> {
             live = false;
             self.out.clear();
             self.side.clear();
-            self.job.progress.dead_rows.fetch_add(unit.sent, Relaxed);
+            // The server stopped at the refused line; rows behind it were sent, but never stored.
+            let dead = match &failure {
+                Failure::Row(row) => row.line.map_or(unit.sent, |line| line.min(unit.sent)),
+                _ => unit.sent,
+            };
+            self.job.progress.dead_rows.fetch_add(dead, Relaxed);
             let commit_sent = unit.commit_sent;
             match failure {
                 Failure::Fatal(error) => {

@@ -40,6 +40,7 @@ pub(crate) struct Plan {
     pub atomic: bool,
     pub jobs: Option<usize>,
     pub max_rate: Option<u64>,
+    pub max_lag: Option<u64>,
     /// All input fits one commit unit: it goes as one, on one connection.
     pub single_unit: bool,
     pub pool: BufferPool,
@@ -81,6 +82,7 @@ impl Plan {
             atomic,
             jobs: if atomic || single_unit { Some(1) } else { options.jobs },
             max_rate: options.max_rate,
+            max_lag: options.max_lag,
             single_unit,
         })
     }

@@ -1,6 +1,6 @@
 //! Counters that the stages add to and that a progress display or the report reads at any time.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Counters of one load. All are totals since its start; reading them costs nothing that the lanes notice.
@@ -47,6 +47,9 @@ pub struct Progress {
     /// Nanoseconds lanes waited for statements other than COPY data: begin, record, commit.
     pub commit_nanos: AtomicU64,
     stop: AtomicU8,
+    paused: AtomicBool,
+    /// The lanes have ended.
+    pub(crate) over: AtomicBool,
 }
 
 /// How a load is to end before its time.
@@ -85,12 +88,24 @@ impl Progress {
             wait_nanos: AtomicU64::new(0),
             commit_nanos: AtomicU64::new(0),
             stop: AtomicU8::new(0),
+            paused: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         }
     }
 
     /// Asks the load to stop; a stronger wish replaces a weaker one, never the other way.
     pub fn stop(&self, how: Stop) {
         self.stop.fetch_max(how as u8, Relaxed);
+    }
+
+    /// Holds the reader back, or lets it go on.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Relaxed);
+    }
+
+    /// Whether the load waits for something that lags behind.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Relaxed)
     }
 
     /// How the load is to stop, if it is.

@@ -73,6 +73,9 @@ fn read_input(
         if let Some(rate) = rate {
             rate.wait_for(bytes as u64, || job.progress.stopping() != Stop::No);
         }
+        while job.progress.is_paused() && job.progress.stopping() == Stop::No {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         if job.progress.stopping() != Stop::No || job.queue.push(work, bytes).is_err() {
             break;
         }

@@ -2,6 +2,7 @@
 
 use crate::create::create_table_sql;
 use crate::job::Job;
+use crate::lag;
 use crate::lane::Lane;
 use crate::once::{self, Verdict};
 use crate::options::{LedgerChoice, Options};
@@ -9,7 +10,7 @@ use crate::plan::{Plan, ServerFacts};
 use crate::progress::{Progress, Stop};
 use crate::reader::{self, ReaderReport};
 use crate::rejects::RejectWriter;
-use crate::report::{Failure, Outcome, Report};
+use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::{self, TableName, Target};
@@ -84,7 +85,7 @@ pub fn run(
     job.rejects.found_before(done.iter().map(|r| r.rejects).sum());
     job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
 
-    let ReaderReport { ignored } = work(&job, &done);
+    let ReaderReport { ignored } = work(&job, &done, notice);
     let mut error = job.take_failure();
     let drained = error.is_none() && job.progress.stopping() != Stop::No;
     if error.is_none() && !drained {
@@ -119,6 +120,15 @@ pub fn run(
         }));
     }
     report.error = error.as_ref().map(Failure::from);
+    if let (Some(load), false) =
+        (report.load, matches!(report.outcome, Outcome::Loaded | Outcome::LoadedWithRejects))
+        && report.totals.rows + report.totals.rows_before > 0
+    {
+        report.notes.push(format!(
+            "{} rows of this load are committed; the same command goes on from there, `inrush loads undo {load}` removes them",
+            grouped(report.totals.rows + report.totals.rows_before)
+        ));
+    }
     Ok(Finished { report, error })
 }
 
@@ -177,7 +187,7 @@ async fn find_or_create(
 }
 
 /// Runs the reader and the lanes until all input is dealt with or something fails.
-fn work(job: &Job, done: &[RangeDone]) -> ReaderReport {
+fn work(job: &Job, done: &[RangeDone], notice: &(dyn Fn(&str) + Sync)) -> ReaderReport {
     std::thread::scope(|scope| {
         let reader = std::thread::Builder::new().name("inrush reader".into()).spawn_scoped(scope, || {
             reader::read(job, done).unwrap_or_else(|error| {
@@ -185,6 +195,14 @@ fn work(job: &Job, done: &[RangeDone]) -> ReaderReport {
                 ReaderReport::default()
             })
         });
+        if let Some(max_lag) = job.plan.max_lag {
+            scope.spawn(move || {
+                if let Err(error) = lag::watch(job, max_lag, notice) {
+                    job.progress.pause(false);
+                    notice(&format!("--max-lag watches no longer: {}", error.fact()));
+                }
+            });
+        }
         let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(job));
         job.fit_queue(first);
         let mut lanes = Vec::new();
@@ -203,6 +221,7 @@ fn work(job: &Job, done: &[RangeDone]) -> ReaderReport {
             }
         }
         job.queue.abandon();
+        job.progress.over.store(true, Relaxed);
         match reader.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(report)) => report,
             _ => {

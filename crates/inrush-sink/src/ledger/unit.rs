@@ -48,6 +48,8 @@ pub struct UnitRecord {
     pub ranges: Vec<RangeDone>,
     /// Refused rows.
     pub rejects: Vec<Reject>,
+    /// Ids of subtransactions that stored rows and have ended (see [`UnitLedger::transaction_ids`]).
+    pub xids: Vec<i64>,
 }
 
 impl UnitRecord {
@@ -142,9 +144,10 @@ impl UnitLedger {
                 ))
                 .await?,
             storage: client.prepare(STORAGE).await?,
-            // Every transaction id of the running transaction, subtransactions included: each holds an
-            // exclusive lock on itself (lmgr.c, XactLockTableInsert). The ids in pg_locks have 32 bits;
-            // the upper half is the current transaction's, corrected where the counter wrapped in between.
+            // The ids of the running transaction and of its open subtransactions: each holds an exclusive lock
+            // on itself, released with the savepoint (lmgr.c, XactLockTableInsert; xact.c,
+            // CommitSubTransaction). The ids in pg_locks have 32 bits; the upper half is the current
+            // transaction's, corrected where the counter wrapped in between.
             xids: client
                 .prepare(
                     "WITH top AS (SELECT pg_catalog.pg_current_xact_id()::text::bigint AS xid)
@@ -169,6 +172,12 @@ impl UnitLedger {
         Ok(())
     }
 
+    /// The ids under which rows stored now are found again: of the transaction and its open savepoints. To be
+    /// asked before a savepoint is released.
+    pub async fn transaction_ids(&self, client: &Client) -> Result<Vec<i64>, Failure> {
+        Ok(client.query_one(&self.xids, &[]).await.map_err(|e| of_statement(&e))?.get(0))
+    }
+
     /// Last statements of a unit: checks that the table is still the one earlier units went into, and records
     /// the unit. The caller commits.
     pub async fn record(&self, client: &Client, unit: &UnitRecord) -> Result<(), Failure> {
@@ -178,7 +187,10 @@ impl UnitLedger {
         if let Some(gone) = self.incarnation.iter().find(|s| now.binary_search(s).is_err()) {
             return Err(Failure::Fatal(changed_while_loading(self.load, gone)));
         }
-        let xids: Vec<i64> = client.query_one(&self.xids, &[]).await.map_err(|e| of_statement(&e))?.get(0);
+        let mut xids = self.transaction_ids(client).await?;
+        xids.extend_from_slice(&unit.xids);
+        xids.sort_unstable();
+        xids.dedup();
         let column = |f: fn(&RangeDone) -> u64| -> Vec<i64> {
             unit.ranges.iter().map(|r| i64::try_from(f(r)).unwrap_or(i64::MAX)).collect()
         };
