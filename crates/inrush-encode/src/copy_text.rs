@@ -52,7 +52,7 @@ impl RowEncoder for CopyText {
 }
 
 #[inline]
-fn field(value: Option<&[u8]>, out: &mut Vec<u8>) {
+pub(crate) fn field(value: Option<&[u8]>, out: &mut Vec<u8>) {
     match value {
         None => out.extend_from_slice(b"\\N"),
         Some(value) if !any_special(value) => out.extend_from_slice(value),

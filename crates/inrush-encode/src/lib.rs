@@ -6,6 +6,8 @@
 
 use inrush_core::{FieldSource, PgType, Record};
 
+#[cfg(feature = "columnar")]
+pub mod columnar;
 pub mod copy_binary;
 pub mod copy_text;
 mod session;

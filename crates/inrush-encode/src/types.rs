@@ -2,7 +2,7 @@
 //!
 //! Each parser answers `None` (or `false`) for what it does not know for certain; none judges a value bad.
 
-mod array;
+pub(crate) mod array;
 mod bool;
 mod bytea;
 mod datetime;
@@ -11,7 +11,7 @@ mod float;
 mod int;
 mod interval;
 mod net;
-mod numeric;
+pub(crate) mod numeric;
 mod text;
 mod uuid;
 
@@ -196,7 +196,7 @@ unsafe fn ends<const N: usize>(value: &[u8], at: *mut u8) {
 
 /// Appends a value of fixed size after its length, if there is one.
 #[inline]
-fn put<const N: usize>(value: Option<[u8; N]>, out: &mut Vec<u8>) -> bool {
+pub(crate) fn put<const N: usize>(value: Option<[u8; N]>, out: &mut Vec<u8>) -> bool {
     match value {
         Some(value) => {
             out.reserve(4 + N);
@@ -210,7 +210,7 @@ fn put<const N: usize>(value: Option<[u8; N]>, out: &mut Vec<u8>) -> bool {
 
 /// Appends a value of unknown size and then fills in its length.
 #[inline]
-fn sized(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+pub(crate) fn sized(out: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     let sure = append(out);

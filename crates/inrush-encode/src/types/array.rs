@@ -13,9 +13,9 @@ const MAX_DIMENSIONS: usize = 6;
 /// How to encode an array.
 #[derive(Debug, Clone)]
 pub(crate) struct Array {
-    pub(super) element: Encoder,
+    pub(crate) element: Encoder,
     /// The element type itself, a domain included: array_recv compares it.
-    pub(super) element_oid: u32,
+    pub(crate) element_oid: u32,
     /// Whether array_nulls is on.
     pub(super) nulls: bool,
 }
