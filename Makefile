@@ -46,7 +46,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS of CPU each
 
 kill-test: ## N kills of client, server and connection; every row exactly once
 	@sh scripts/deps.sh build test
-	@CARGO='$(CARGO)' sh scripts/kill-test.sh $(N)
+	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test kill -- --nocapture
 
 bench-c1: build ## case C1 (wide rows) against psql; keeps the run under bench/runs
 	$(INRUSH) bench c1 $(BENCH)

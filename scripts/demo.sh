@@ -1,0 +1,33 @@
+#!/bin/sh
+# A real load from nothing: builds inrush, writes a case-C1 file, starts the embedded PostgreSQL, loads the file
+# and shows the report. Run it twice: the second time it finds the rows already there.
+# ROWS=1000000 makes another size. The file is in demo/, which git ignores.
+set -eu
+rows=${ROWS:-610000}
+file=demo/c1-$rows.csv
+inrush=target/release/inrush
+
+step() { printf '\n$ %s\n' "$*"; "$@"; }
+
+step "${CARGO:-cargo}" build --release --locked --bin inrush
+mkdir -p demo
+if [ ! -s "$file" ]; then
+    # Under another name until it is whole: an interrupted demo must not leave half a file behind.
+    step $inrush bench data c1 --rows "$rows" --header "$file.part"
+    mv "$file.part" "$file"
+fi
+step $inrush local start
+url=$($inrush local url)
+step $inrush load "$file" --table demo_c1 --to "$url"
+
+cat <<END
+
+The rows are in the table demo_c1 of the embedded server. To look at them:
+
+    $inrush local psql -- -c 'SELECT count(*), min(c13), max(c13) FROM demo_c1'
+    $inrush local psql -- -c 'SELECT id, c1, c13 FROM demo_c1 LIMIT 5'
+    $inrush loads list --to "$url"
+
+make demo again loads nothing: every row is there exactly once.
+To end: $inrush local stop; with all data: $inrush local destroy; the file: make clean-demo
+END
