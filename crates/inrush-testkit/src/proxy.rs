@@ -43,7 +43,8 @@ struct State {
     closing: bool,
     /// Nothing is forwarded, on connections old and new.
     frozen: bool,
-    trap: Option<Trap>,
+    /// What to do at a COMMIT, and how many go by before it.
+    trap: Option<(Trap, u64)>,
     /// A trap has gone off since it was set.
     sprung: bool,
     /// Bytes towards the server until everything is cut.
@@ -149,13 +150,23 @@ impl Proxy {
     /// server commits, and no client sees the answer. Connections made later work. A COMMIT is a Query or an
     /// Execute with a statement that starts with COMMIT or END.
     pub fn freeze_after_commit(&self) {
-        self.set_trap(Trap::After);
+        self.set_trap(Trap::After, 0);
+    }
+
+    /// As [`Proxy::freeze_after_commit`], after `skip` others have gone by.
+    pub fn freeze_after_a_later_commit(&self, skip: u64) {
+        self.set_trap(Trap::After, skip);
     }
 
     /// As [`Proxy::freeze_after_commit`], but the COMMIT itself is held back. [`Proxy::deliver_held_commit`]
     /// lets it go later, even when its client is long dead.
     pub fn freeze_before_commit_reaches(&self) {
-        self.set_trap(Trap::Before);
+        self.set_trap(Trap::Before, 0);
+    }
+
+    /// As [`Proxy::freeze_before_commit_reaches`], after `skip` others have gone by.
+    pub fn freeze_before_a_later_commit_reaches(&self, skip: u64) {
+        self.set_trap(Trap::Before, skip);
     }
 
     /// Waits until the trap that was set last goes off; false if it does not within `patience`.
@@ -196,9 +207,9 @@ impl Proxy {
         self.shared.lock().forwarded
     }
 
-    fn set_trap(&self, trap: Trap) {
+    fn set_trap(&self, trap: Trap, skip: u64) {
         self.change(|state| {
-            state.trap = Some(trap);
+            state.trap = Some((trap, skip));
             state.sprung = false;
         });
     }
@@ -347,7 +358,11 @@ impl Shared {
     /// The trap that a COMMIT has just run into, if one is set; every open connection is frozen then.
     fn spring(&self) -> Option<Trap> {
         let mut state = self.lock();
-        let trap = state.trap.take()?;
+        let (trap, skip) = state.trap.take()?;
+        if let Some(left) = skip.checked_sub(1) {
+            state.trap = Some((trap, left));
+            return None;
+        }
         state.sprung = true;
         for link in state.links.values_mut() {
             link.frozen = true;
