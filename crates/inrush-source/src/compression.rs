@@ -114,6 +114,18 @@ const RATIO_FREE: u64 = 1 << 30;
 /// Read from the compressed file at a time.
 const RAW_BUFFER: usize = 128 << 10;
 
+/// The window a zstd frame may have, as a power of two: 128 MiB, what the zstd tool takes unless told
+/// otherwise. The file says how much it is, so without a limit the file would decide about our memory.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// Bytes of memory decoding xz may take, nearly all of it the dictionary, whose size the file says. `xz -9`
+/// makes files that need 65 MiB.
+const XZ_MEMORY: u64 = 256 << 20;
+
+fn not_started(compression: Compression, error: &io::Error) -> Error {
+    Error::new(Code::Internal, format!("could not start the {} decoder: {error}", compression.name()))
+}
+
 impl Decompressor {
     /// Reads `raw`, which is compressed with `compression`, counting what is taken from it in `consumed`.
     pub fn new(
@@ -133,13 +145,19 @@ impl Decompressor {
             Compression::None => Box::new(raw),
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(raw)),
             Compression::Zstd => {
-                Box::new(zstd::stream::read::Decoder::with_buffer(raw).map_err(|e| {
-                    Error::new(Code::Internal, format!("could not start the zstd decoder: {e}"))
-                })?)
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(raw)
+                    .map_err(|e| not_started(compression, &e))?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(|e| not_started(compression, &e))?;
+                Box::new(decoder)
             }
             Compression::Lz4 => Box::new(crate::lz4::FrameReader::new(raw)),
             Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(raw)),
-            Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(raw)),
+            Compression::Xz => {
+                let stream =
+                    liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)
+                        .map_err(|e| not_started(compression, &e.into()))?;
+                Box::new(liblzma::bufread::XzDecoder::new_stream(raw, stream))
+            }
         };
         Ok(Decompressor {
             decoder,
@@ -212,12 +230,37 @@ impl Decompressor {
             .at(self.position())
             .hint("The file is incomplete: copy or compress it again, then run the same command.");
         }
+        if let Some((limit, tool)) = self.memory_limit_hit(error) {
+            return Error::new(
+                Code::SourceCompression,
+                format!("the {name} data asks for more than {limit} MiB of memory to be decompressed"),
+            )
+            .at(self.position())
+            .hint(format!("Decompress it on the way: {tool} FILE | inrush load - ..."));
+        }
         Error::new(
             Code::SourceCompression,
             format!("the {name} data is damaged near compressed byte {at}: {what}"),
         )
         .at(self.position())
         .hint(format!("Test the file with the {name} tool; copy or compress it again."))
+    }
+
+    /// If this is the error of a file that needs more memory than it may have: the limit in MiB, and the
+    /// command that has none.
+    fn memory_limit_hit(&self, error: &io::Error) -> Option<(u64, &'static str)> {
+        match self.compression {
+            Compression::Xz => {
+                let cause = error.get_ref()?.downcast_ref::<liblzma::stream::Error>()?;
+                (*cause == liblzma::stream::Error::MemLimit).then_some((XZ_MEMORY >> 20, "xz -dc"))
+            }
+            // The crate passes on the library's words (error_private.c) and nothing else.
+            Compression::Zstd => error
+                .to_string()
+                .contains("requires too much memory")
+                .then_some((1 << (ZSTD_WINDOW_LOG - 20), "zstd -dc --long=31")),
+            _ => None,
+        }
     }
 }
 

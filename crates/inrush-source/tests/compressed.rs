@@ -236,6 +236,20 @@ fn a_bomb_is_refused() {
 }
 
 #[test]
+fn more_memory_than_the_limit_is_refused() {
+    // "hello", whose header asks for a dictionary of 4 GiB; an empty frame with a window of 2 GiB.
+    let xz = b"\xfd7zXZ\x00\x00\x00\xff\x12\xd9A\x02\x00!\x01(\x00\x00\x00\xe6\xa0\x11\xb3\
+               \x01\x00\x05hello\x0a\x00\x00\x00\x00\x01\x16\x06\xc9\xa5}\xd5\x06r\x9ez\x01\x00\x00\x00\x00\x00YZ";
+    let zstd = b"\x28\xb5\x2f\xfd\0\xa8\x01\0\0";
+    for (name, file, limit) in [("xz", &xz[..], "256 MiB"), ("zstd", zstd, "128 MiB")] {
+        let error = read(file, &Limits::default()).expect_err("refused");
+        assert_eq!(error.code(), Code::SourceCompression);
+        assert!(error.fact().contains(name) && error.fact().contains(limit), "{error}");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("inrush load -")), "{error}");
+    }
+}
+
+#[test]
 fn files_tell_what_they_are() -> Result<()> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let bytes = lines(1000);
