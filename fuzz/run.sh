@@ -6,12 +6,12 @@
 #     fuzz/run.sh 60 cut_csv sniff    # these two
 #     fuzz/run.sh 0                   # only run what was kept: fuzz/corpus and fuzz/regressions
 #
-# What is new goes to fuzz/corpus/TARGET, what fails to fuzz/artifacts/TARGET, one line per run to
-# fuzz/target/runs.log. `fuzz/run.sh shrink [TARGET...]` leaves in fuzz/corpus the smallest inputs that
-# reach everything.
+# What is new goes to fuzz/target/found/TARGET, what fails to fuzz/artifacts/TARGET, one line per run to
+# fuzz/target/runs.log. `fuzz/run.sh keep [TARGET...]` adds to fuzz/corpus what reaches code that nothing
+# kept there reaches.
 #
-# Needs Rust and a C++ compiler (libFuzzer is compiled from its sources). Stable Rust will do: the two
-# unstable flags are unlocked for this build only. Ends with 1 if a target failed.
+# Needs Rust and a C++ compiler (libFuzzer is compiled from its sources). Stable Rust will do: the unstable
+# flag is unlocked for this build only. Ends with 1 if a target failed.
 set -eu
 cd "$(dirname "$0")"
 
@@ -26,7 +26,7 @@ seconds=${1:-600}
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 build=target/$host/release
-# What cargo-fuzz gives: coverage for libFuzzer, comparisons traced, memory errors found.
+# As cargo-fuzz has it: coverage for libFuzzer, comparisons traced, memory errors found.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Cforce-frame-pointers"
@@ -36,8 +36,8 @@ for target; do bins="$bins --bin $target"; done
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="$coverage" CARGO_TARGET_DIR=target \
     cargo build --release --locked --target "$host" $bins
 
-# Not the size of what is read but what is made of it must be bounded. An empty realloc limit of libFuzzer
-# would not see one large allocation that is never touched.
+# Inputs are small; what is made of them must be bounded, too, and memory that is asked for and never touched
+# counts.
 limits="-timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=12000"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:allocator_may_return_null=1}"
 
@@ -47,16 +47,13 @@ cpu() { # pid -> CPU seconds, user and system
 
 failed=0
 for target; do
-    mkdir -p "corpus/$target" "regressions/$target" "artifacts/$target" target/logs
+    mkdir -p "corpus/$target" "regressions/$target" "artifacts/$target" "target/found/$target" target/logs
     log=target/logs/$target.log
     options="$limits -artifact_prefix=artifacts/$target/ -print_final_stats=1"
-    if [ "$seconds" = shrink ]; then
-        rm -rf "target/shrunk/$target"
-        mkdir -p "target/shrunk/$target"
-        "$build/$target" $limits -merge=1 "target/shrunk/$target" "corpus/$target" > "$log" 2>&1 ||
-            { failed=1; say "$target: shrinking failed, see fuzz/$log"; continue; }
-        rm -rf "corpus/$target"
-        mv "target/shrunk/$target" "corpus/$target"
+    if [ "$seconds" = keep ]; then
+        # Only what reaches new code: how often it does would make the corpus many times as large.
+        "$build/$target" $limits -use_counters=0 -merge=1 "corpus/$target" "target/found/$target" > "$log" 2>&1 ||
+            { failed=1; say "$target: failed, see fuzz/$log"; continue; }
         say "$target: $(find "corpus/$target" -type f | wc -l) inputs"
         continue
     fi
@@ -66,7 +63,7 @@ for target; do
         say "$target: what was kept passes"
         continue
     fi
-    "$build/$target" $options "corpus/$target" "regressions/$target" > "$log" 2>&1 &
+    "$build/$target" $options "target/found/$target" "corpus/$target" "regressions/$target" > "$log" 2>&1 &
     pid=$!
     trap 'kill $pid 2> /dev/null; exit 130' INT TERM
     spent=0
@@ -80,6 +77,8 @@ for target; do
     status=0
     wait $pid || status=$?
     trap - INT TERM
+    # libFuzzer's status for being interrupted.
+    [ "$status" != 72 ] || status=0
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     result=ok
     [ "$status" = 0 ] || { failed=1; result="FAILED, see fuzz/$log and fuzz/artifacts/$target"; }

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {let _=input;});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| inrush_fuzz::chain::sniff(input));

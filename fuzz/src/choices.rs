@@ -4,6 +4,8 @@
 /// easy to write. Past the end every choice is the first.
 pub struct Choices<'a>(&'a [u8]);
 
+// Every test that includes this makes other choices.
+#[allow(dead_code)]
 impl<'a> Choices<'a> {
     pub fn of(input: &'a [u8]) -> Choices<'a> {
         Choices(input)
@@ -13,6 +15,11 @@ impl<'a> Choices<'a> {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
+    }
+
+    /// Whether the next byte is odd.
+    pub fn yes(&mut self) -> bool {
+        self.byte() & 1 == 1
     }
 
     /// One of `all`, none more likely than another for a fuzzer that tries bytes.

@@ -46,7 +46,7 @@ fn text_like(borders: Borders, mut choices: Choices<'_>) {
     let limits = limits(&mut choices);
     let most = piece(&mut choices);
     let picks = choices.number();
-    let header = choices.byte() % 2 == 1;
+    let header = choices.yes();
     let bytes = choices.rest();
     if Compression::detect(bytes) != Compression::None {
         return;
@@ -161,15 +161,14 @@ fn tuples(bytes: &[u8]) -> (Vec<Expected>, End) {
 }
 
 /// First bytes: chunk size, longest record (two bytes each, 0: the default), pieces of the input, which
-/// tuples were loaded before (two bytes), whether a plain header is put in front.
+/// tuples were loaded before (two bytes), whether the input has its own header.
 pub fn binary(input: &[u8]) {
     const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
     let mut choices = Choices::of(input);
     let limits = limits(&mut choices);
     let most = piece(&mut choices);
     let picks = choices.number();
-    let bytes =
-        if choices.byte() % 2 == 0 { [HEADER, choices.rest()].concat() } else { choices.rest().into() };
+    let bytes = if choices.yes() { choices.rest().into() } else { [HEADER, choices.rest()].concat() };
     if Compression::detect(&bytes) != Compression::None {
         return;
     }

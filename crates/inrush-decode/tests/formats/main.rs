@@ -2,8 +2,17 @@
 //! alike, however the input is cut into chunks.
 
 mod binary;
+#[path = "../../../../fuzz/src/choices.rs"]
+mod choices;
+mod corpus;
 mod csv;
+#[path = "../../../../fuzz/src/decode.rs"]
+mod decode;
+#[path = "../../../../fuzz/src/dialects.rs"]
+mod dialects;
 mod ndjson;
+#[path = "../../../../fuzz/src/replay.rs"]
+mod replay;
 mod runner;
 mod sniff;
 mod text;

@@ -1,0 +1,12 @@
+//! What fuzzing has kept for the decoders.
+
+use crate::decode;
+use crate::replay::replay;
+
+#[test]
+fn kept_inputs_decode_as_they_should() {
+    replay("decode_csv", decode::csv);
+    replay("decode_text", decode::text);
+    replay("decode_binary", decode::binary);
+    replay("decode_ndjson", decode::ndjson);
+}
