@@ -17,7 +17,7 @@ use crate::unit::{Held, Unit};
 use bytes::Bytes;
 use inrush_core::{Chunk, Reject};
 use inrush_encode::copy_binary;
-use inrush_sink::copy::{CopyStream, WireFormat};
+use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::{Failure, RowFailure};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -72,10 +72,11 @@ impl Lane<'_> {
     ) -> Result<(), Failure> {
         let job = self.job;
         let (rows, records, mut rejects) = self.decode_rows(chunk)?;
+        unit.counted += rejects.len() as u64;
         let mut at = 0;
         let mut segment = rows.len();
         let mut known: Option<(usize, RowFailure)> = None;
-        let mut stored = 0;
+        let mut sent = 0;
         while at < rows.len() {
             if job.progress.stopping() == Stop::Abort {
                 return Err(Failure::Fatal(interrupted()));
@@ -92,6 +93,7 @@ impl Lane<'_> {
                 job.rejects
                     .add(&reject, job.progress.records.load(Relaxed) + records)
                     .map_err(Failure::Fatal)?;
+                unit.counted += 1;
                 rejects.push(reject);
                 at += 1;
                 continue;
@@ -101,8 +103,8 @@ impl Lane<'_> {
                 None => rows.len().min(at + segment.max(1)),
             };
             match self.try_rows(unit, chunk, &rows[at..end], immediate).await? {
-                Ok(n) => {
-                    stored += n;
+                Ok(()) => {
+                    sent += (end - at) as u64;
                     at = end;
                     segment = segment.max(1).saturating_mul(4);
                 }
@@ -114,9 +116,8 @@ impl Lane<'_> {
                 Err(Refused { row: None, .. }) => segment = (end - at) / 2,
             }
         }
-        job.progress.bytes_in.fetch_add(chunk.bytes.len() as u64, Relaxed);
-        job.progress.records.fetch_add(records, Relaxed);
-        unit.done(chunk, records, stored, rejects);
+        job.progress.read(chunk.bytes.len() as u64, records);
+        unit.done(chunk, records, sent, rejects);
         Ok(())
     }
 
@@ -161,7 +162,7 @@ impl Lane<'_> {
         chunk: &Chunk,
         rows: &[Place],
         immediate: bool,
-    ) -> Result<Result<u64, Refused>, Failure> {
+    ) -> Result<Result<(), Refused>, Failure> {
         self.session.execute("SAVEPOINT inrush_rows").await?;
         let (mut main_rows, mut side_rows) = (Vec::new(), Vec::new());
         match self.copy_rows(chunk, rows, immediate, &mut main_rows, &mut side_rows).await {
@@ -174,7 +175,7 @@ impl Lane<'_> {
                 unit.sent += rows.len() as u64;
                 unit.stored += stored;
                 unit.side_rows += side_rows.len() as u64;
-                Ok(Ok(stored))
+                Ok(Ok(()))
             }
             Err((in_side, Failure::Row(refusal))) => {
                 self.session.execute("ROLLBACK TO inrush_rows; RELEASE inrush_rows").await?;
@@ -194,6 +195,9 @@ impl Lane<'_> {
 
     /// The COPYs of one segment; the rows of each in the order sent. On failure tells whether it was the
     /// COPY text beside the main one.
+    ///
+    /// The rows that go as text are sent first: they are few, they are the likeliest to be refused, and a
+    /// refusal then wastes nothing else.
     async fn copy_rows(
         &mut self,
         chunk: &Chunk,
@@ -205,61 +209,76 @@ impl Lane<'_> {
         let job = self.job;
         let input = &job.plan.inputs[chunk.input as usize];
         let format = job.plan.wire(input);
-        let (mut out, mut side) = (Vec::new(), Vec::new());
-        if format == WireFormat::Binary {
-            out.extend_from_slice(copy_binary::HEADER);
+        let (main, side) = self
+            .encode_rows(chunk, rows, format, main_rows, side_rows)
+            .map_err(|failure| (false, failure))?;
+        let mut stored = 0;
+        if !side_rows.is_empty() {
+            stored += self
+                .copy_bytes(input.shape, WireFormat::Text, side)
+                .await
+                .map_err(|failure| (true, failure))?;
         }
-        let mut copy =
-            self.session.start_copy(job, input.shape, format).await.map_err(|failure| (false, failure))?;
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(0) };
+        if !main_rows.is_empty() {
+            stored += self.copy_bytes(input.shape, format, main).await.map_err(|failure| (false, failure))?;
+        }
+        if immediate {
+            let checked = self.session.connected.client.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await;
+            // Which COPY the row came with is not known, and no line is given either.
+            checked.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
+        }
+        Ok(stored)
+    }
+
+    /// Wire bytes of some rows of a chunk, in memory: a segment is at most a chunk.
+    fn encode_rows(
+        &mut self,
+        chunk: &Chunk,
+        rows: &[Place],
+        format: WireFormat,
+        main_rows: &mut Vec<usize>,
+        side_rows: &mut Vec<usize>,
+    ) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+        let (mut main, mut side) = (Vec::new(), Vec::new());
+        if format == WireFormat::Binary {
+            main.extend_from_slice(copy_binary::HEADER);
+        }
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok((main, side)) };
         let start = first.range.start;
         let bytes = &chunk.bytes[start..last.range.end];
-        self.feed(chunk.input).map_err(|failure| (false, failure))?.begin(bytes);
+        let feed = self.feed(chunk.input)?;
+        feed.begin(bytes);
         let mut i = 0;
-        while i < rows.len() {
-            let feed = self.feed(chunk.input).map_err(|failure| (false, failure))?;
-            let Some(step) = feed.next(bytes) else { break };
+        while i < rows.len()
+            && let Some(step) = feed.next(bytes)
+        {
             if start + step.range.start != rows[i].range.start {
                 // A record between the rows that was rejected before.
                 continue;
             }
-            match feed.encode(bytes, &mut out, &mut side) {
+            match feed.encode(bytes, &mut main, &mut side) {
                 Sent::Main => main_rows.push(i),
                 Sent::Side => side_rows.push(i),
             }
             i += 1;
-            if out.len() >= CopyStream::MESSAGE {
-                let full = std::mem::take(&mut out);
-                let sent = copy.send(Bytes::from(full)).await;
-                sent.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
-            }
         }
         if i < rows.len() {
-            let error = disagreement(chunk, i as u64, &input.name);
-            return Err((false, Failure::Fatal(error)));
+            let name = &self.job.plan.inputs[chunk.input as usize].name;
+            return Err(Failure::Fatal(disagreement(chunk, i as u64, name)));
         }
         if format == WireFormat::Binary {
-            out.extend_from_slice(copy_binary::TRAILER);
+            main.extend_from_slice(copy_binary::TRAILER);
         }
-        let sent = copy.send(Bytes::from(out)).await;
-        sent.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
-        let finished = copy.finish().await;
-        let mut stored = finished.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
-        if !side.is_empty() {
-            let mut copy = self
-                .session
-                .start_copy(job, input.shape, WireFormat::Text)
-                .await
-                .map_err(|failure| (true, failure))?;
-            let sent = copy.send(Bytes::from(side)).await;
-            sent.map_err(|e| (true, self.session.copy_failure(job, input.shape, &e)))?;
-            let finished = copy.finish().await;
-            stored += finished.map_err(|e| (true, self.session.copy_failure(job, input.shape, &e)))?;
-        }
-        if immediate {
-            let checked = self.session.connected.client.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await;
-            checked.map_err(|e| (false, self.session.copy_failure(job, input.shape, &e)))?;
-        }
-        Ok(stored)
+        Ok((main, side))
+    }
+
+    /// One whole COPY.
+    async fn copy_bytes(&mut self, shape: usize, format: WireFormat, bytes: Vec<u8>) -> Result<u64, Failure> {
+        let job = self.job;
+        let mut copy = self.session.start_copy(job, shape, format).await?;
+        let sent = copy.send(Bytes::from(bytes)).await;
+        sent.map_err(|e| self.session.copy_failure(job, shape, &e))?;
+        let stored = copy.finish().await;
+        stored.map_err(|e| self.session.copy_failure(job, shape, &e))
     }
 }

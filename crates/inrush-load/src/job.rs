@@ -81,6 +81,8 @@ pub(crate) struct RejectGauge {
     limit: MaxRejects,
     at_end: bool,
     found: AtomicU64,
+    /// Records that earlier runs of this load have dealt with.
+    records_before: AtomicU64,
     /// Rejects of units that did not commit, for the report of a load that stops on them.
     stopped_on: Mutex<Vec<Reject>>,
     /// Rejects of committed units where there is no ledger to keep them.
@@ -93,18 +95,21 @@ impl RejectGauge {
             limit,
             at_end: atomic && matches!(limit, MaxRejects::Percent(_)),
             found: AtomicU64::new(0),
+            records_before: AtomicU64::new(0),
             stopped_on: Mutex::new(Vec::new()),
             kept: Mutex::new(Vec::new()),
         }
     }
 
-    /// Counts rejects that earlier runs of this load committed.
-    pub fn found_before(&self, n: u64) {
-        self.found.fetch_add(n, Relaxed);
+    /// Counts rejects, and the records they were among, that earlier runs of this load committed.
+    pub fn found_before(&self, rejects: u64, records: u64) {
+        self.found.fetch_add(rejects, Relaxed);
+        self.records_before.fetch_add(records, Relaxed);
     }
 
     /// Counts a reject. `Err` when it is one too many; `records` is how many have been read so far.
     pub fn add(&self, reject: &Reject, records: u64) -> Result<()> {
+        let records = records + self.records_before.load(Relaxed);
         let found = self.found.fetch_add(1, Relaxed) + 1;
         let over = match self.limit {
             MaxRejects::Count(limit) => found > limit,
@@ -120,12 +125,13 @@ impl RejectGauge {
     }
 
     /// Takes back rejects of a unit that is sent again.
-    pub fn take_back(&self, n: usize) {
-        self.found.fetch_sub(n as u64, Relaxed);
+    pub fn take_back(&self, n: u64) {
+        self.found.fetch_sub(n, Relaxed);
     }
 
     /// Judges a percentage at the end.
     pub fn judge(&self, records: u64) -> Result<()> {
+        let records = records + self.records_before.load(Relaxed);
         let found = self.found.load(Relaxed);
         match self.limit {
             MaxRejects::Percent(p) if found > 0 && share(found, records) > p => Err(Error::new(

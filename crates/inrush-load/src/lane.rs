@@ -93,6 +93,7 @@ impl<'a> Lane<'a> {
         let mut mode = Mode::Fast;
         let mut live = true;
         let mut tries = 0;
+        let mut refused = None;
         loop {
             let attempt = match mode {
                 Mode::Fast => self.fast(&mut unit, live).await,
@@ -128,6 +129,7 @@ impl<'a> Lane<'a> {
                             return Err(refusal.error);
                         }
                         mode = Mode::Careful { immediate };
+                        refused = Some(refusal.error);
                     } else {
                         self.reconnect().await?;
                     }
@@ -148,7 +150,12 @@ impl<'a> Lane<'a> {
                 Failure::Lost(error) => {
                     tries += 1;
                     if self.job.plan.atomic || tries > self.job.plan.limits.retries {
-                        return Err(lost(error, self.job));
+                        // A refusal before the first row is read (a trigger of the statement) leaves a session
+                        // that the driver cannot use, time and again: the refusal is what there is to say.
+                        return Err(match refused {
+                            Some(refused) if error.fact().contains("unexpected message") => refused,
+                            _ => lost(error, self.job),
+                        });
                     }
                     self.reconnect().await?;
                     if commit_sent && self.has_committed(&unit).await? {
@@ -158,8 +165,10 @@ impl<'a> Lane<'a> {
                 }
             }
             self.job.progress.retries.fetch_add(1, Relaxed);
-            let rejects = unit.forget_attempt();
-            self.job.rejects.take_back(rejects);
+            self.job.progress.records.fetch_sub(unit.records, Relaxed);
+            self.job.progress.bytes_in.fetch_sub(unit.bytes, Relaxed);
+            self.job.rejects.take_back(unit.counted);
+            unit.forget_attempt();
             if self.job.progress.stopping() == Stop::Abort {
                 return Err(interrupted());
             }
@@ -260,6 +269,7 @@ impl<'a> Lane<'a> {
             lines,
         });
         unit.records += 1;
+        unit.counted += 1;
         unit.record.rejects.push(reject.clone());
         self.job.rejects.add(reject, records).map_err(Failure::Fatal)
     }
@@ -294,6 +304,7 @@ impl<'a> Lane<'a> {
                         job.rejects
                             .add(&reject, job.progress.records.load(Relaxed) + records)
                             .map_err(Failure::Fatal)?;
+                        unit.counted += 1;
                         rejects.push(reject);
                     }
                 }
@@ -312,8 +323,7 @@ impl<'a> Lane<'a> {
             add_time(&job.progress.send_nanos, encoded.elapsed());
         }
         unit.sent += rows;
-        job.progress.bytes_in.fetch_add(chunk.bytes.len() as u64, Relaxed);
-        job.progress.records.fetch_add(records, Relaxed);
+        job.progress.read(chunk.bytes.len() as u64, records);
         if input.counts_records() && records != chunk.records {
             return Err(Failure::Fatal(disagreement(chunk, records, &input.name)));
         }

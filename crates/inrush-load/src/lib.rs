@@ -34,5 +34,6 @@ pub use dry::dry_run;
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};
+pub use rejects::reject_json;
 pub use report::{Failure, InputReport, Outcome, Report, Stages, Totals, VERSION, grouped};
 pub use run::{Finished, run};

@@ -3,7 +3,7 @@
 
 use crate::plan::Plan;
 use inrush_core::{Code, Error, Format, Reject, RejectOrigin, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -44,23 +44,7 @@ impl<'a> RejectWriter<'a> {
         {
             file.write_all(line_end).map_err(&failed)?;
         }
-        let raw = match std::str::from_utf8(&reject.raw) {
-            Ok(text) => json!(text),
-            Err(_) => json!({ "hex": reject.raw.iter().map(|b| format!("{b:02x}")).collect::<String>() }),
-        };
-        let reason = json!({
-            "source": reject.position.source,
-            "record": reject.position.record,
-            "line": reject.position.line,
-            "byte": reject.position.byte,
-            "column": reject.position.column,
-            "sqlstate": reject.sqlstate,
-            "reason": reject.reason,
-            "from": match reject.origin { RejectOrigin::Client => "client", RejectOrigin::Server => "server" },
-            "length": reject.full_len,
-            "raw": raw,
-        });
-        writeln!(self.reasons, "{reason}").map_err(failed)
+        writeln!(self.reasons, "{}", reject_json(reject)).map_err(failed)
     }
 
     /// Writes everything out to disk.
@@ -118,4 +102,23 @@ fn create(path: &Path) -> Result<File> {
 fn output_error(path: &Path) -> impl Fn(std::io::Error) -> Error {
     let path = path.display().to_string();
     move |error| Error::new(Code::Output, format!("cannot write {path}: {error}"))
+}
+/// A reject as one JSON object: a line of `FILE.jsonl`. `raw` is text, or `{"hex": ...}` where it is not UTF-8.
+pub fn reject_json(reject: &Reject) -> Value {
+    let raw = match std::str::from_utf8(&reject.raw) {
+        Ok(text) => json!(text),
+        Err(_) => json!({ "hex": reject.raw.iter().map(|b| format!("{b:02x}")).collect::<String>() }),
+    };
+    json!({
+        "source": reject.position.source,
+        "record": reject.position.record,
+        "line": reject.position.line,
+        "byte": reject.position.byte,
+        "column": reject.position.column,
+        "sqlstate": reject.sqlstate,
+        "reason": reject.reason,
+        "from": match reject.origin { RejectOrigin::Client => "client", RejectOrigin::Server => "server" },
+        "length": reject.full_len,
+        "raw": raw,
+    })
 }

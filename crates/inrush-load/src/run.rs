@@ -12,13 +12,14 @@ use crate::reader::{self, ReaderReport};
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Reject, Result};
 use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
-use inrush_sink::ledger::{Ledger, RangeDone};
+use inrush_sink::ledger::{Ledger, RangeDone, StoredLoad};
 use inrush_source::{InputKind, InputSpec};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -51,6 +52,7 @@ pub fn run(
     let specs = inrush_source::expand(&options.sources)?;
     let client = &mut control.client;
     let (plan, server) = runtime.block_on(prepare(client, options, &specs, notice))?;
+    options.rejects.as_deref().map_or(Ok(()), check_writable)?;
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
     let mut load = None;
@@ -71,6 +73,11 @@ pub fn run(
                     load.id,
                     load.finished_at.as_deref().unwrap_or(&load.started_at)
                 ));
+                if let Some(path) = &options.rejects {
+                    // The run that found them may have died before it could write them.
+                    let load = (ledger, load);
+                    runtime.block_on(write_rejects(client, &plan, Some(&load), &[], path))?;
+                }
                 return Ok(Finished { report, error: None });
             }
             Verdict::Load { load: stored, done: ranges, resumed: again } => {
@@ -82,7 +89,7 @@ pub fn run(
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
     let job = Job::new(plan, progress, conninfo.clone(), load);
-    job.rejects.found_before(done.iter().map(|r| r.rejects).sum());
+    job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
     job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
 
     let ReaderReport { ignored } = work(&job, &done, notice);
@@ -98,7 +105,9 @@ pub fn run(
         report.notes.push(format!("{name}: {bytes} bytes after the end-of-data marker \\. were not read"));
     }
     if let Some(path) = &options.rejects {
-        let written = runtime.block_on(write_rejects(&control.client, &job, path));
+        let others = [job.rejects.kept(), job.rejects.stopped_on()].concat();
+        let ledger = job.ledger.as_ref();
+        let written = runtime.block_on(write_rejects(&control.client, &job.plan, ledger, &others, path));
         match (written, &error) {
             (Err(failed), None) => error = Some(failed),
             (Err(failed), Some(_)) => report.notes.push(failed.fact().to_owned()),
@@ -314,12 +323,14 @@ async fn finish(
 ) -> Result<()> {
     let records = job.progress.records.load(Relaxed);
     if !job.plan.atomic {
+        // Judged first: a load with too many rejects stays open, so that the same command says so again and one
+        // with a higher limit ends it.
+        job.rejects.judge(records)?;
         if let Some((ledger, load)) = &job.ledger {
             client.batch_execute("BEGIN").await.map_err(server_error)?;
             ledger.finish(client, load).await?;
             client.batch_execute("COMMIT").await.map_err(server_error)?;
         }
-        job.rejects.judge(records)?;
     }
     if options.analyze && job.progress.rows.load(Relaxed) > 0 {
         let analyze = format!("ANALYZE {}", job.plan.table.qualified());
@@ -330,13 +341,41 @@ async fn finish(
     Ok(())
 }
 
-async fn write_rejects(client: &Client, job: &Job, path: &std::path::Path) -> Result<()> {
-    let mut writer = RejectWriter::create(&job.plan, path)?;
-    if let Some((ledger, load)) = &job.ledger {
-        ledger.rejects(client, load, |reject| writer.write(&reject)).await?;
+/// Writes the rejects that the ledger has of a load, and `others`.
+async fn write_rejects(
+    client: &Client,
+    plan: &Plan,
+    load: Option<&(Ledger, StoredLoad)>,
+    others: &[Reject],
+    path: &Path,
+) -> Result<()> {
+    let mut writer = RejectWriter::create(plan, path)?;
+    if let Some((ledger, load)) = load {
+        let write = |mut reject: Reject| {
+            // The ledger has absolute paths; messages call an input as the user does.
+            if let Some(input) = plan.inputs.get(reject.input as usize) {
+                reject.position.source.clone_from(&input.name);
+            }
+            writer.write(&reject)
+        };
+        ledger.rejects(client, load, write).await?;
     }
-    for reject in job.rejects.kept().iter().chain(&job.rejects.stopped_on()) {
+    for reject in others {
         writer.write(reject)?;
     }
     writer.finish()
+}
+
+/// Fails before anything is loaded if the rejects could not be written afterwards. What is in the files stays
+/// until there are rejects to write.
+fn check_writable(path: &Path) -> Result<()> {
+    let mut reasons = path.as_os_str().to_owned();
+    reasons.push(".jsonl");
+    for path in [path, Path::new(&reasons)] {
+        std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|e| {
+            Error::new(Code::Output, format!("cannot write {}: {e}", path.display()))
+                .hint("Nothing was loaded. Name a file that can be written with --rejects.")
+        })?;
+    }
+    Ok(())
 }

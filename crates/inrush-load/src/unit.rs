@@ -25,8 +25,11 @@ pub(crate) struct Unit {
     pub sent: u64,
     pub stored: u64,
     pub side_rows: u64,
-    /// Records read, of chunks that were sent whole.
+    /// Records and bytes read, of chunks that were sent whole.
     pub records: u64,
+    pub bytes: u64,
+    /// Rejects counted against the limit, also those of a chunk that was not sent whole.
+    pub counted: u64,
     /// COMMIT has been sent and its answer has not come.
     pub commit_sent: bool,
 }
@@ -42,6 +45,8 @@ impl Unit {
             stored: 0,
             side_rows: 0,
             records: 0,
+            bytes: 0,
+            counted: 0,
             commit_sent: false,
         };
         unit.hold(work, permit);
@@ -59,15 +64,16 @@ impl Unit {
     }
 
     /// Forgets the results of an attempt that did not commit.
-    pub fn forget_attempt(&mut self) -> usize {
-        let rejects = self.record.rejects.len();
+    pub fn forget_attempt(&mut self) {
         self.record = UnitRecord::default();
         self.sent = 0;
         self.stored = 0;
         self.side_rows = 0;
         self.records = 0;
+        self.read_bytes = 0;
+        self.bytes = 0;
+        self.counted = 0;
         self.commit_sent = false;
-        rejects
     }
 
     /// Notes a range as dealt with.
@@ -76,6 +82,8 @@ impl Unit {
             return;
         }
         self.records += records;
+        self.read_bytes += chunk.bytes.len() as u64;
+        self.bytes += chunk.bytes.len() as u64;
         self.record.add(RangeDone {
             input: chunk.input,
             start: chunk.start,
