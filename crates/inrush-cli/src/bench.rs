@@ -23,7 +23,8 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     let inrush = std::env::current_exe()
         .map_err(|e| Error::new(Code::Internal, format!("cannot find this program: {e}")))?;
     // What is kept may be published: a DSN may hold a password.
-    let words = std::env::args().map(|word| args.server.iter().fold(word, |word, dsn| word.replace(dsn, "DSN")));
+    let words =
+        std::env::args().map(|word| args.server.iter().fold(word, |word, dsn| word.replace(dsn, "DSN")));
     let command = words.collect::<Vec<_>>().join(" ");
     let options = Options {
         rows: args.rows,

@@ -1,43 +1,121 @@
 //! `inrush load`
 
 use crate::args::LoadArgs;
-use crate::progress::Display;
+use crate::progress::{Display, Notices};
+use crate::say;
+use crate::server::{IfAbsent, Server};
+use crate::words::shell_words;
 use inrush_core::{Code, Error, Result};
-use inrush_load::{Progress, Stop};
-use inrush_sink::conninfo;
-use std::process::ExitCode;
+use inrush_load::{Finished, Outcome, Progress, Report, Stop};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
-pub fn run(args: LoadArgs) -> Result<ExitCode> {
-    let options = args.options();
-    let env = |name: &str| std::env::var(name).ok();
-    let conninfo = conninfo::resolve(args.to.as_deref(), &env)?.ok_or_else(|| {
-        Error::new(Code::Connect, "no server is named").hint("Name one with --to DSN or DATABASE_URL.")
-    })?;
+/// Loads; the exit code. `command` are the arguments to keep in the ledger.
+pub fn run(args: &LoadArgs, command: Vec<String>) -> Result<u8> {
+    let mut options = args.options();
+    options.command = command;
+    // Before the load: a report that cannot be written is no news to bring at its end.
+    let mut report = args.report.as_deref().map(ReportFile::open).transpose()?;
+    let server = if args.dry_run {
+        None
+    } else {
+        let notice = |text: &str| {
+            if !args.quiet {
+                say::note(text);
+            }
+        };
+        Some(Server::find(&args.server, IfAbsent::Create, &notice)?)
+    };
     let progress = Arc::new(Progress::new());
-    stop_on_signals(&progress)?;
     let display = Display::start(&progress, args.quiet);
-    let notice = |text: &str| display.notice(text);
-    let finished = inrush_load::run(&options, &conninfo, Arc::clone(&progress), &notice);
+    let notices = display.notices();
+    stop_on_signals(&progress, notices.clone())?;
+    let notice = |text: &str| {
+        if !args.quiet {
+            notices.show(text);
+        }
+    };
+    let finished = match &server {
+        None => inrush_load::dry_run(&options, Arc::clone(&progress)),
+        Some(server) => inrush_load::run(&options, &server.conninfo, Arc::clone(&progress), &notice),
+    };
     display.finish();
-    let finished = finished?;
-    if let Some(path) = &args.report {
-        let json = serde_json::to_string_pretty(&finished.report)
-            .map_err(|e| Error::new(Code::Internal, format!("the report is not JSON: {e}")))?;
-        std::fs::write(path, json + "\n")
-            .map_err(|e| Error::new(Code::Output, format!("cannot write {}: {e}", path.display())))?;
+    let Finished { report: result, error } = finished.map_err(with_way_on)?;
+    let text_wanted = report.as_ref().is_none_or(|report| !report.is_stdout());
+    let written = report.as_mut().map_or(Ok(()), |report| report.write(&result));
+    if !args.quiet && text_wanted {
+        say::out(&result.text())?;
+        if server.is_some_and(|server| server.embedded) && is_there(&result) {
+            let look = ["inrush", "local", "psql", "-c", &format!("TABLE {} LIMIT 10", result.table)];
+            say::out(&format!("look at it with: {}\n", shell_words(&look)))?;
+        }
     }
-    if !args.quiet {
-        print!("{}", finished.report.text());
+    if let Some(error) = error {
+        say::error(&with_way_on(error));
     }
-    if let Some(error) = finished.error {
-        eprintln!("{error}");
+    written?;
+    Ok(result.outcome.exit_code())
+}
+
+/// Whether there is something to look at.
+fn is_there(report: &Report) -> bool {
+    match report.outcome {
+        Outcome::Loaded | Outcome::LoadedWithRejects | Outcome::AlreadyLoaded => true,
+        Outcome::Interrupted | Outcome::Failed => report.totals.rows + report.totals.rows_before > 0,
+        #[allow(unreachable_patterns)] // outcomes may be added
+        _ => false,
     }
-    Ok(ExitCode::from(finished.report.outcome.exit_code()))
+}
+
+/// A stopped load says how to go on, also where the library did not.
+fn with_way_on(error: Error) -> Error {
+    if error.code() == Code::Interrupted && error.hint_text().is_none() {
+        return error.hint(WAY_ON);
+    }
+    error
+}
+
+const WAY_ON: &str = "What was committed stays. Give the same command again to load the rest.";
+
+/// Where the JSON report goes.
+enum ReportFile<'a> {
+    Stdout,
+    File(&'a Path, File),
+}
+
+impl<'a> ReportFile<'a> {
+    /// Makes sure that it can be written. What it holds stays until there is something new.
+    fn open(path: &'a Path) -> Result<ReportFile<'a>> {
+        if path == Path::new("-") {
+            return Ok(ReportFile::Stdout);
+        }
+        match File::options().create(true).truncate(false).write(true).open(path) {
+            Ok(file) => Ok(ReportFile::File(path, file)),
+            Err(e) => Err(Error::new(Code::Output, format!("cannot write {}: {e}", path.display()))),
+        }
+    }
+
+    fn is_stdout(&self) -> bool {
+        matches!(self, ReportFile::Stdout)
+    }
+
+    fn write(&mut self, report: &Report) -> Result<()> {
+        match self {
+            ReportFile::Stdout => say::json(report),
+            ReportFile::File(path, file) => {
+                let text = say::json_text(report)? + "\n";
+                // A pipe or a device has no length to cut.
+                let _ = file.set_len(0);
+                std::io::Write::write_all(file, text.as_bytes())
+                    .map_err(|e| Error::new(Code::Output, format!("cannot write {}: {e}", path.display())))
+            }
+        }
+    }
 }
 
 /// Ctrl-C once: finish the units in flight. Twice: stop at once.
-fn stop_on_signals(progress: &Arc<Progress>) -> Result<()> {
+fn stop_on_signals(progress: &Arc<Progress>, notices: Notices) -> Result<()> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
         .map_err(|e| Error::new(Code::Internal, format!("cannot listen for signals: {e}")))?;
@@ -45,13 +123,14 @@ fn stop_on_signals(progress: &Arc<Progress>) -> Result<()> {
     std::thread::spawn(move || {
         for (i, _) in signals.forever().enumerate() {
             if i == 0 {
-                eprintln!("stopping: the units in flight are finished first; once more stops at once");
+                notices.show("stopping: the units in flight are finished first; once more stops at once");
                 progress.stop(Stop::Drain);
             } else {
                 progress.stop(Stop::Abort);
                 // Whatever still waits for the server must not keep the user waiting: nothing that was not
                 // committed is in the table, and the ledger says what was.
                 std::thread::sleep(std::time::Duration::from_secs(1));
+                notices.show(&format!("stopped at once\nhint: {WAY_ON}"));
                 std::process::exit(2);
             }
         }

@@ -5,23 +5,57 @@
 
 mod args;
 mod bench;
+mod grid;
 mod load;
+mod loads;
+mod local;
 mod progress;
+mod recover;
+mod reference;
+mod say;
+mod server;
+mod sniff;
+mod words;
 
-use clap::Parser;
+use args::{Cli, Command};
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use inrush_core::Result;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
-    let result = match cli.command {
-        args::Command::Load(args) => load::run(*args),
-        args::Command::Bench(args) => bench::run(*args),
-    };
-    match result {
+    let matches = Cli::command().get_matches();
+    // What clap has matched it can also read; the types of arguments say so.
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(cli.command, &matches) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error}");
+            say::error(&error);
             ExitCode::from(2)
         }
+    }
+}
+
+fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
+    match command {
+        Command::Load(args) => load::run(&args, kept(matches)).map(ExitCode::from),
+        Command::Sniff(args) => sniff::run(&args),
+        Command::Loads(args) => loads::run(args.command),
+        Command::Recover(args) => recover::run(&args),
+        Command::Local { command } => local::run(command),
+        Command::Bench(args) => bench::run(*args),
+        Command::Completions { shell } => reference::completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Man { dir } => reference::man(dir.as_deref()).map(|()| ExitCode::SUCCESS),
+        Command::Codes { code, markdown } => {
+            reference::codes(code.as_deref(), markdown).map(|()| ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The arguments of `inrush load` for the ledger.
+fn kept(matches: &ArgMatches) -> Vec<String> {
+    let command = Cli::command();
+    match (command.find_subcommand("load"), matches.subcommand_matches("load")) {
+        (Some(load), Some(matches)) => words::kept_arguments(load, matches),
+        _ => Vec::new(),
     }
 }

@@ -1,35 +1,58 @@
 //! `inrush load`
 
-use super::values;
+use super::{ServerArgs, values};
 use clap::{Args, ValueEnum};
 use inrush_core::Limits;
 use inrush_load::{LedgerChoice, MaxRejects, Options, Stated, Via};
 use inrush_sink::ledger::Ledger;
 use std::path::PathBuf;
 
-/// Load files into a table, exactly once.
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 loaded with rejects, 2 failed.";
+
+const EXAMPLES: &str = "\
+Examples:
+  inrush load trips.csv                  into the table trips of the embedded server
+  inrush load 'trips-*.csv.gz' -t public.trips --to postgresql://me@db/shop
+  ssh there cat trips.txt | inrush load - -t trips --format text --load-id monday
+  inrush load trips.csv --max-rejects 100 --rejects bad.csv
+
+Exit codes: 0 done, 1 loaded with rejects, 2 failed.";
+
+/// Load files into a table, exactly once
 ///
-/// Each commit unit and the record of what it loaded are one transaction: when anything dies, give the same
-/// command again, and every row is in the table exactly once.
+/// Each commit unit and the record of what it loaded are one transaction. When anything dies, give the same command
+/// again: every row is in the table exactly once. Ctrl-C once finishes the units in flight, twice stops at once.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 done, 1 loaded with rejects, 2 failed.")]
+#[command(after_help = EXIT_CODES, after_long_help = EXAMPLES)]
 pub struct LoadArgs {
     /// Files, globs, directories, or - for standard input; plain or gzip, zstd, lz4, bzip2, xz
+    ///
+    /// Compression is told by the content. A directory stands for the files directly in it. A glob in quotes is
+    /// expanded here and may match more files than a command line holds.
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<String>,
 
     /// The table, as SQL names it: schema.name [default: the name of the first file]
+    ///
+    /// A table that does not exist is created with the columns and types that `inrush sniff` shows, unless
+    /// --no-create is said.
     #[arg(long, short, value_name = "TABLE")]
     pub table: Option<String>,
 
-    /// The server, as psql names it: a URI, keywords or a database [default: DATABASE_URL, the PG*
-    /// environment, else the embedded server]
-    #[arg(long, value_name = "DSN")]
-    pub to: Option<String>,
+    #[command(flatten)]
+    pub server: ServerArgs,
 
-    /// Show what would be loaded; decodes everything, needs no server
+    /// Read and decode everything, report it, and need no server
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Write the report as JSON to this file; - for standard output in place of the text
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+
+    /// No progress, no report; errors only
+    #[arg(long, short)]
+    pub quiet: bool,
 
     #[command(flatten, next_help_heading = "Format")]
     pub format: FormatArgs,
@@ -45,19 +68,13 @@ pub struct LoadArgs {
 
     #[command(flatten, next_help_heading = "Speed and limits")]
     pub speed: SpeedArgs,
-
-    /// Write the report as JSON to this file
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-
-    /// No progress, no report; errors only
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct FormatArgs {
     /// The format [default: what name and content show]
+    ///
+    /// What is not stated is found from a sample; `inrush sniff` shows what is found and why.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<FormatName>,
 
@@ -119,7 +136,11 @@ pub enum FormatName {
 #[derive(Debug, Args)]
 pub struct ColumnArgs {
     /// Columns the fields go to, in order; - leaves a field out; column=field maps by header or key
-    #[arg(long, value_parser = values::columns, value_name = "LIST")]
+    ///
+    /// id,-,name: the first field goes to id, the second nowhere, the third to name. id=ID,name="Full Name": by the
+    /// names in the header or the keys; fields that are not listed are left out. Without this option header or keys
+    /// are matched with the columns of the table, or else the fields go to its columns in order.
+    #[arg(long, value_parser = values::columns, allow_hyphen_values = true, value_name = "LIST")]
     pub columns: Option<values::Columns>,
 
     /// The same value for a column of every row; may be repeated
@@ -142,10 +163,15 @@ pub struct ColumnArgs {
 #[derive(Debug, Args)]
 pub struct RejectArgs {
     /// Go on past this many bad rows, or this share of them (2%)
+    ///
+    /// A share is judged at the end with --atomic, else from 10,000 records on. By default the first bad row stops the
+    /// load; what was committed before stays, and the report says so.
     #[arg(long, value_parser = values::max_rejects, value_name = "N|P%", default_value = "0")]
     pub max_rejects: MaxRejects,
 
     /// Write bad records to FILE, to repair and load again, and why to FILE.jsonl
+    ///
+    /// Each line of FILE.jsonl has source, line, byte, column, SQLSTATE, reason and the raw record.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
 }
@@ -153,18 +179,26 @@ pub struct RejectArgs {
 #[derive(Debug, Args)]
 pub struct OnceArgs {
     /// All rows or none, in one transaction on one connection
+    ///
+    /// A load of at most 16 MiB of plain files is one transaction anyway.
     #[arg(long)]
     pub atomic: bool,
 
     /// Load again what was loaded before
+    ///
+    /// Without it the same command says that the rows are there already, and loads nothing.
     #[arg(long, conflicts_with = "resume")]
     pub again: bool,
 
     /// Go on with a load although its table or file is not what it was
+    ///
+    /// Loads what the load has not recorded, even if the table was truncated or the file written again since.
     #[arg(long)]
     pub resume: bool,
 
     /// A name for the load; the same name is the same load
+    ///
+    /// Without it a load is told by its table and its files.
     #[arg(long, value_name = "NAME")]
     pub load_id: Option<String>,
 
@@ -180,6 +214,8 @@ pub struct OnceArgs {
 #[derive(Debug, Args)]
 pub struct SpeedArgs {
     /// Connections at once
+    ///
+    /// auto begins with one per processor, at most four, and adds one while the throughput grows by it.
     #[arg(long, short, value_parser = values::jobs, value_name = "auto|N", default_value = "auto")]
     pub jobs: Jobs,
 
@@ -196,6 +232,8 @@ pub struct SpeedArgs {
     pub max_record: u64,
 
     /// Input bytes per second at most
+    ///
+    /// A size is a number of bytes, or has a unit: K, M, G, KiB, MiB, GiB are powers of 1024, KB, MB, GB of 1000.
     #[arg(long, value_parser = values::bytes, value_name = "SIZE")]
     pub max_rate: Option<u64>,
 
@@ -221,29 +259,35 @@ pub enum ViaName {
     CopyText,
 }
 
-impl LoadArgs {
-    /// What the load library is asked for.
-    pub fn options(&self) -> Options {
-        let format = &self.format;
-        let mut options = Options::new(self.sources.clone());
-        options.table.clone_from(&self.table);
-        options.stated = Stated {
-            format: format.format.and_then(|f| f.to_possible_value()).map(|v| v.get_name().to_owned()),
-            delimiter: format.delimiter,
-            quote: format.quote,
-            escape: format.escape,
-            header: if format.header {
+impl FormatArgs {
+    /// What was stated, as the load library takes it.
+    pub fn stated(&self) -> Stated {
+        Stated {
+            format: self.format.and_then(|f| f.to_possible_value()).map(|v| v.get_name().to_owned()),
+            delimiter: self.delimiter,
+            quote: self.quote,
+            escape: self.escape,
+            header: if self.header {
                 Some(true)
-            } else if format.no_header {
+            } else if self.no_header {
                 Some(false)
             } else {
                 None
             },
-            null: format.null.clone(),
-            encoding: format.encoding.clone(),
-            force_null: format.force_null.clone(),
-            force_not_null: format.force_not_null.clone(),
-        };
+            null: self.null.clone(),
+            encoding: self.encoding.clone(),
+            force_null: self.force_null.clone(),
+            force_not_null: self.force_not_null.clone(),
+        }
+    }
+}
+
+impl LoadArgs {
+    /// What the load library is asked for.
+    pub fn options(&self) -> Options {
+        let mut options = Options::new(self.sources.clone());
+        options.table.clone_from(&self.table);
+        options.stated = self.format.stated();
         options.columns = self.columns.columns.as_ref().map(|c| c.0.clone());
         options.constants.clone_from(&self.columns.set);
         options.filename_column.clone_from(&self.columns.filename);

@@ -7,7 +7,7 @@ mod local;
 mod sniff;
 mod values;
 
-pub use bench::BenchArgs;
+pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};
@@ -119,9 +119,10 @@ mod tests {
 
     #[test]
     fn what_is_stated_arrives() {
-        let options = load(&["a.csv", "-t", "s.t", "--delimiter", ";", "--no-header", "--null", "NA", "--jobs", "3"])
-            .unwrap()
-            .options();
+        let options =
+            load(&["a.csv", "-t", "s.t", "--delimiter", ";", "--no-header", "--null", "NA", "--jobs", "3"])
+                .unwrap()
+                .options();
         assert_eq!(options.sources, ["a.csv"]);
         assert_eq!(options.table.as_deref(), Some("s.t"));
         assert_eq!(options.stated.delimiter, Some(b';'));

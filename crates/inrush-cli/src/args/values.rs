@@ -45,6 +45,18 @@ pub fn jobs(text: &str) -> Result<Option<usize>, String> {
     }
 }
 
+/// `90d`, `90` or `12w`: days.
+pub fn days(text: &str) -> Result<i32, String> {
+    let wrong = || "days are needed: 90d, 12w or 0".to_owned();
+    let (number, factor) = match (text.strip_suffix('d'), text.strip_suffix('w')) {
+        (Some(days), _) => (days, 1),
+        (_, Some(weeks)) => (weeks, 7),
+        _ => (text, 1),
+    };
+    let number: i32 = number.trim().parse().map_err(|_| wrong())?;
+    number.checked_mul(factor).filter(|days| *days >= 0).ok_or_else(wrong)
+}
+
 /// `100` or `2.5%`.
 pub fn max_rejects(text: &str) -> Result<MaxRejects, String> {
     if let Some(percent) = text.strip_suffix('%') {
@@ -64,9 +76,12 @@ pub struct Columns(pub Vec<ColumnSpec>);
 pub fn columns(text: &str) -> Result<Columns, String> {
     let mut specs = Vec::new();
     for part in split_outside_quotes(text, ',')? {
+        if part.trim() == "-" {
+            specs.push(ColumnSpec::Skip);
+            continue;
+        }
         let mut names = split_outside_quotes(&part, '=')?.into_iter().map(|name| unquote(&name));
         let spec = match (names.next(), names.next(), names.next()) {
-            (Some(name), None, _) if name == "-" => ColumnSpec::Skip,
             (Some(column), None, _) if !column.is_empty() => ColumnSpec::Column(column),
             (Some(column), Some(field), None) if !column.is_empty() && !field.is_empty() => {
                 ColumnSpec::Named { column, field }
@@ -121,6 +136,14 @@ mod tests {
     }
 
     #[test]
+    fn ages() {
+        assert_eq!((days("90d"), days("90"), days("2w"), days("0")), (Ok(90), Ok(90), Ok(14), Ok(0)));
+        assert!(
+            days("-1").is_err() && days("x").is_err() && days("9999999999w").is_err() && days("").is_err()
+        );
+    }
+
+    #[test]
     fn single_bytes() {
         assert_eq!(byte(";"), Ok(b';'));
         assert_eq!(byte("\\t"), Ok(b'\t'));
@@ -136,6 +159,7 @@ mod tests {
             [ColumnSpec::Column("a".into()), ColumnSpec::Skip, ColumnSpec::Column("b,c".into())]
         );
         assert_eq!(columns("a=x,b=\"y=z\"").unwrap().0, [named("a", "x"), named("b", "y=z")]);
+        assert_eq!(columns("\"-\"").unwrap().0, [ColumnSpec::Column("-".into())]);
         assert!(columns("a,,b").is_err() && columns("\"a").is_err());
     }
 }
