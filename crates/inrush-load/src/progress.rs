@@ -104,12 +104,6 @@ impl Progress {
         self.records.fetch_add(records, Relaxed);
     }
 
-    /// Takes back what a unit counted that is sent again.
-    pub(crate) fn unread(&self, bytes: u64, records: u64) {
-        self.bytes_in.fetch_sub(bytes, Relaxed);
-        self.records.fetch_sub(records, Relaxed);
-    }
-
     /// Holds the reader back, or lets it go on.
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Relaxed);

@@ -70,7 +70,6 @@ impl Unit {
         self.stored = 0;
         self.side_rows = 0;
         self.records = 0;
-        self.read_bytes = 0;
         self.bytes = 0;
         self.counted = 0;
         self.commit_sent = false;
@@ -82,7 +81,6 @@ impl Unit {
             return;
         }
         self.records += records;
-        self.read_bytes += chunk.bytes.len() as u64;
         self.bytes += chunk.bytes.len() as u64;
         self.record.add(RangeDone {
             input: chunk.input,
