@@ -104,8 +104,8 @@ async fn describes_columns_and_types() {
         other => panic!("{other:?}"),
     }
     let d = &column("d").ty;
-    assert_eq!(d.name, "\"public\".\"shorter\"");
-    assert_eq!(domain_over(d).name, "\"public\".\"short\"");
+    assert_eq!(d.name, "public.shorter");
+    assert_eq!(domain_over(d).name, "public.short");
     let (base, typmod) = d.under_domains(column("d").typmod);
     assert_eq!((base, typmod), (&PgType::base(BaseType::Varchar), 12));
     assert_eq!(column("d").default, Default::Expression, "a domain's default applies to its columns");
@@ -275,7 +275,7 @@ async fn follows_the_search_path_and_names_what_was_meant() {
     assert!(!catalog::facts(&connected.client).await.expect("facts").database.is_empty());
     let error = find(&connected, "public.orders").await.expect_err("is called Orders");
     assert_eq!(error.code(), Code::Table);
-    assert!(error.hint_text().is_some_and(|h| h.contains("\"public\".\"Orders\"")), "{error}");
+    assert!(error.hint_text().is_some_and(|h| h.contains("public.\"Orders\"")), "{error}");
     let error = find(&connected, "nowhere.else").await.expect_err("no such schema");
     assert!(error.fact().contains("does not exist"), "{error}");
     let name = TableName::parse("nowhere.else").expect("name");

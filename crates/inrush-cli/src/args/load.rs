@@ -237,6 +237,14 @@ pub struct SpeedArgs {
     #[arg(long, value_parser = values::bytes, value_name = "SIZE")]
     pub max_rate: Option<u64>,
 
+    /// Pause while replicas, slots or the archiver are this much WAL behind
+    ///
+    /// Watches what replicas have replayed, what active replication slots hold back and what the archiver has
+    /// archived, and, where the server's data directory can be looked at, that the WAL's device keeps as much
+    /// free space. Replicas are seen by members of pg_read_all_stats only.
+    #[arg(long, value_parser = values::bytes, value_name = "SIZE")]
+    pub max_lag: Option<u64>,
+
     /// Bytes of one chunk
     #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "4MiB", hide = true)]
     pub chunk: u64,
@@ -312,6 +320,7 @@ impl LoadArgs {
         };
         options.analyze = !self.speed.no_analyze;
         options.max_rate = self.speed.max_rate;
+        options.max_lag = self.speed.max_lag;
         options.limits = Limits {
             max_record: usize::try_from(self.speed.max_record)
                 .unwrap_or(usize::MAX)

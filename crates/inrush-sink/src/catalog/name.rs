@@ -187,8 +187,8 @@ mod tests {
             let name = TableName::parse(text).expect("a name");
             similar(&name, &known).iter().map(ToString::to_string).collect()
         };
-        assert_eq!(of("sales.ordes"), ["\"sales\".\"orders\"", "\"public\".\"Orders\""]);
-        assert_eq!(of("order_line"), ["\"public\".order_lines"]);
+        assert_eq!(of("sales.ordes"), ["sales.orders", "public.\"Orders\""]);
+        assert_eq!(of("order_line"), ["public.order_lines"]);
         assert!(of("nothing_like_it").is_empty());
     }
 }
