@@ -2,6 +2,8 @@
 
 use super::json::{Kind, unescape};
 use super::{is_space, lines};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// What was seen of a key: in how many records it had which kind of value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,12 +49,13 @@ const MAX_KEYS: usize = 2000;
 /// last value counts.
 pub fn keys_of(sample: &[u8]) -> ObservedKeys {
     let mut seen = ObservedKeys::default();
+    let mut places = HashMap::new();
     for line in lines(sample).filter(|line| !line.iter().all(|&b| is_space(b))) {
         match pairs(line) {
             Some(pairs) => {
                 seen.objects += 1;
                 for (name, kind) in pairs {
-                    seen.count(name, kind);
+                    seen.count(&mut places, name, kind);
                 }
             }
             None => seen.others += 1,
@@ -62,16 +65,18 @@ pub fn keys_of(sample: &[u8]) -> ObservedKeys {
 }
 
 impl ObservedKeys {
-    fn count(&mut self, name: Vec<u8>, kind: Kind) {
-        let at = self.keys.iter().position(|key| key.name == name).unwrap_or(self.keys.len());
-        if at == self.keys.len() {
-            if at == MAX_KEYS {
-                return;
+    /// Counts a key; `places` says where in `keys` each name is.
+    fn count(&mut self, places: &mut HashMap<Vec<u8>, usize>, name: Vec<u8>, kind: Kind) {
+        let at = match places.get(&name) {
+            Some(&at) => at,
+            None if self.keys.len() == MAX_KEYS => return,
+            None => {
+                places.insert(name.clone(), self.keys.len());
+                let (strings, numbers, booleans, nulls, objects, arrays) = (0, 0, 0, 0, 0, 0);
+                self.keys.push(ObservedKey { name, strings, numbers, booleans, nulls, objects, arrays });
+                self.keys.len() - 1
             }
-            let new =
-                ObservedKey { name, strings: 0, numbers: 0, booleans: 0, nulls: 0, objects: 0, arrays: 0 };
-            self.keys.push(new);
-        }
+        };
         let key = &mut self.keys[at];
         match kind {
             Kind::String { .. } => key.strings += 1,
@@ -87,6 +92,7 @@ impl ObservedKeys {
 /// The keys of one object and what is under them; `None` if the line is not one object.
 fn pairs(line: &[u8]) -> Option<Vec<(Vec<u8>, Kind)>> {
     let mut pairs: Vec<(Vec<u8>, Kind)> = Vec::new();
+    let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
     std::str::from_utf8(line).ok()?;
     super::walk_object(line, 0..line.len(), |key, escaped, kind, _| {
         let mut name = Vec::new();
@@ -95,9 +101,12 @@ fn pairs(line: &[u8]) -> Option<Vec<(Vec<u8>, Kind)>> {
         } else if unescape(&line[key], &mut name).is_err() {
             return Ok(());
         }
-        match pairs.iter_mut().find(|(known, _)| *known == name) {
-            Some(pair) => pair.1 = kind,
-            None => pairs.push((name, kind)),
+        match places.entry(name) {
+            Entry::Occupied(place) => pairs[*place.get()].1 = kind,
+            Entry::Vacant(place) => {
+                pairs.push((place.key().clone(), kind));
+                place.insert(pairs.len() - 1);
+            }
         }
         Ok(())
     })

@@ -1,6 +1,7 @@
 //! Whether the first record names the columns, and the names.
 
 use super::types::{Evidence, looks_like_data};
+use std::collections::{HashMap, HashSet};
 
 /// Words that name columns more often than they are values. Only asked where the types tell nothing.
 const USUAL_NAMES: &[&str] = &[
@@ -105,7 +106,9 @@ fn is_usual_name(value: &[u8]) -> bool {
 /// The names of `width` columns: as the header has them, numbered where there is none, and made different
 /// where two are alike.
 pub(super) fn names(header: Option<&[Option<Vec<u8>>]>, width: usize) -> Vec<String> {
-    let mut taken = std::collections::HashSet::new();
+    let mut taken = HashSet::new();
+    // The number last tried behind a name: without it many equal names would each try all of them.
+    let mut tried: HashMap<String, usize> = HashMap::new();
     let name = |i: usize| {
         let value = header.and_then(|header| header.get(i)?.as_deref()).unwrap_or_default();
         let text = String::from_utf8_lossy(value.trim_ascii()).into_owned();
@@ -114,13 +117,17 @@ pub(super) fn names(header: Option<&[Option<Vec<u8>>]>, width: usize) -> Vec<Str
     (0..width)
         .map(|i| {
             let base = name(i);
-            let mut unique = base.clone();
-            let mut n = 1;
-            while !taken.insert(unique.clone()) {
-                n += 1;
-                unique = format!("{base}_{n}");
+            if taken.insert(base.clone()) {
+                return base;
             }
-            unique
+            let n = tried.entry(base.clone()).or_insert(1);
+            loop {
+                *n += 1;
+                let unique = format!("{base}_{n}");
+                if taken.insert(unique.clone()) {
+                    return unique;
+                }
+            }
         })
         .collect()
 }

@@ -145,3 +145,17 @@ proptest! {
         let _ = sniff(&Sample { bytes: &bytes, complete, name_hint: None }, &Stated::default());
     }
 }
+
+/// Samples that once took minutes: comparing each of many names with all others.
+#[test]
+fn many_names_take_no_longer_than_their_bytes() {
+    let started = std::time::Instant::now();
+    let stated = Stated { header: Some(true), ..Stated::default() };
+    let alike = of(&["a"; 60_000].join(","), "a.csv", &stated);
+    assert_eq!(alike.columns.len(), 60_000);
+    assert_eq!((&alike.columns[1].name[..], &alike.columns[59_999].name[..]), ("a_2", "a_60000"));
+    let keys: Vec<String> = (0..90_000).map(|i| format!("\"{i}\":0")).collect();
+    let object = of(&format!("{{{}}}\n", keys.join(",")), "a.ndjson", &Stated::default());
+    assert_eq!((object.columns.len(), object.records), (2000, 1));
+    assert!(started.elapsed().as_secs() < 10, "it took {:?}", started.elapsed());
+}
