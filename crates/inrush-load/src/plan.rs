@@ -61,6 +61,9 @@ impl Plan {
         let mut shapes = Vec::new();
         let inputs = open_inputs(options, &table, specs, &mut shapes)?;
         let encoding = options.stated.encoding.clone().filter(|e| !is_utf8(e));
+        if let Some(encoding) = &encoding {
+            refuse_embedded_ascii(encoding)?;
+        }
         let (path, path_reason) = choose_path(options, &shapes, &inputs, encoding.as_deref())?;
         let known: Option<u64> = inputs.iter().map(|input| input.uncompressed_len()).sum();
         let single_unit = known.is_some_and(|bytes| bytes <= SINGLE_UNIT);
@@ -150,6 +153,38 @@ pub(crate) fn is_utf8(name: &str) -> bool {
     let plain: String =
         name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     matches!(plain.as_str(), "utf8" | "unicode")
+}
+
+/// Refuses encodings in which a byte of a longer character can look like a backslash (pg_wchar.h,
+/// PG_ENCODING_BE_LAST: those the server takes from clients only). COPY text could not be told from escapes.
+fn refuse_embedded_ascii(encoding: &str) -> Result<()> {
+    let plain: String =
+        encoding.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let names = [
+        "sjis",
+        "shiftjis",
+        "mskanji",
+        "win932",
+        "windows932",
+        "shiftjis2004",
+        "big5",
+        "win950",
+        "windows950",
+        "gbk",
+        "win936",
+        "windows936",
+        "uhc",
+        "win949",
+        "windows949",
+        "gb18030",
+        "johab",
+    ];
+    if !names.contains(&plain.as_str()) {
+        return Ok(());
+    }
+    Err(Error::new(Code::Encoding, format!("files in encoding {encoding} are not read")).hint(format!(
+        "Recode them first: iconv -f {encoding} -t UTF-8 FILE | inrush load - --format csv --table TABLE"
+    )))
 }
 
 fn choose_path(
