@@ -88,12 +88,16 @@ async fn worst(client: &Client, max_lag: u64) -> Result<Option<String>> {
                     UNION ALL
                     SELECT 'archiver',
                            (pg_catalog.pg_wal_lsn_diff(now.lsn, '0/0') / now.seg)::bigint * now.seg
-                           - (('x' || pg_catalog.substr(last_archived_wal, 9, 8))::bit(32)::bigint
-                                * (4294967296 / now.seg)
-                              + ('x' || pg_catalog.substr(last_archived_wal, 17, 8))::bit(32)::bigint + 1) * now.seg
-                      FROM pg_catalog.pg_stat_archiver, now
-                     WHERE pg_catalog.current_setting('archive_mode') <> 'off'
-                       AND last_archived_wal ~ '^[0-9A-F]{24}')
+                           - (('x' || pg_catalog.substr(wal, 9, 8))::bit(32)::bigint * (4294967296 / now.seg)
+                              + ('x' || pg_catalog.substr(wal, 17, 8))::bit(32)::bigint + done) * now.seg
+                      FROM now, (
+                        -- The last segment archived, or the one the archiver fails at.
+                        SELECT CASE WHEN failing THEN last_failed_wal ELSE last_archived_wal END AS wal,
+                               CASE WHEN failing THEN 0 ELSE 1 END AS done
+                          FROM pg_catalog.pg_stat_archiver,
+                               LATERAL (SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'),
+                                                        false) AS failing) f) a
+                     WHERE pg_catalog.current_setting('archive_mode') <> 'off' AND wal ~ '^[0-9A-F]{24}')
              SELECT what, bytes FROM lags WHERE bytes > $1 ORDER BY bytes DESC LIMIT 1",
             &[&max],
         )
