@@ -23,9 +23,18 @@ use inrush_core::Result;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
-    // What clap has matched it can also read; the types of arguments say so.
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let parsed = Cli::command()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        // Help and version are results, too.
+        Err(told) if !told.use_stderr() => told.exit(),
+        Err(wrong) => {
+            say::wrong_command_line(&wrong);
+            return ExitCode::from(2);
+        }
+    };
     match run(cli.command, &matches) {
         Ok(code) => code,
         Err(error) => {

@@ -106,11 +106,8 @@ fn print_lines(progress: &Progress, ended: &AtomicBool) {
         if Instant::now() >= next {
             next += EVERY;
             let look = Look::at(progress, &mut speed);
-            let share = if look.total > 0 {
-                format!("{}% ", look.read.min(look.total) * 100 / look.total)
-            } else {
-                String::new()
-            };
+            let share = (look.read.min(look.total) * 100).checked_div(look.total);
+            let share = share.map_or_else(String::new, |percent| format!("{percent}% "));
             say::note(&format!("{share}{}", look.figures()));
         }
     }

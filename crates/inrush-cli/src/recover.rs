@@ -150,7 +150,7 @@ fn undo(open: &mut OpenLedger, left: &[OpenLoad], named: bool) -> Result<ExitCod
         }
         match open.with(async |ledger, client| ledger.undo(client, load, false).await) {
             Ok(outcome) => {
-                say::out(&format!("load {} undone: {} rows removed\n", load.id, grouped(outcome.removed)))?
+                say::out(&format!("load {} undone: {} rows removed\n", load.id, grouped(outcome.removed)))?;
             }
             Err(error) => {
                 say::error(&error);

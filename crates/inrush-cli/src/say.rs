@@ -63,6 +63,14 @@ pub fn error(error: &Error) {
     note(&error_text(error, on_stderr()));
 }
 
+/// Prints what is wrong with a command line, as an error of code `usage`.
+pub fn wrong_command_line(error: &clap::Error) {
+    let text = error.render();
+    let text = if on_stderr() { text.ansi().to_string() } else { text.to_string() };
+    let code = format!("error[{}]:", Code::Usage.as_str());
+    note(text.replacen("error:", &code, 1).trim_end());
+}
+
 const RED: Style = AnsiColor::Red.on_default().bold();
 const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
 const CYAN: Style = AnsiColor::Cyan.on_default().bold();

@@ -52,7 +52,7 @@ pub fn run(args: &SniffArgs) -> Result<ExitCode> {
     for (i, input) in inputs.iter().enumerate() {
         match inputs[..i].iter().find(|other| alike(other, input)) {
             Some(other) => {
-                text += &format!("{}\n{}\n", input.name, pair("", &format!("as {}", other.name)).trim_end())
+                text += &format!("{}\n{}\n", input.name, pair("", &format!("as {}", other.name)).trim_end());
             }
             None => text += &describe(input),
         }

@@ -386,7 +386,7 @@ fn fields(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
             }
         }
         serde_json::Value::Array(list) => {
-            list.iter().for_each(|value| fields(value, &format!("{path}[]"), found))
+            list.iter().for_each(|value| fields(value, &format!("{path}[]"), found));
         }
         _ => {}
     }

@@ -11,9 +11,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 loaded with rejects, 2 failed.";
 
 const EXAMPLES: &str = "\
 Examples:
-  inrush load trips.csv                  into the table trips of the embedded server
-  inrush load 'trips-*.csv.gz' -t public.trips --to postgresql://me@db/shop
-  ssh there cat trips.txt | inrush load - -t trips --format text --load-id monday
+  inrush load trips.csv             into the table trips, made if it is missing
+  inrush load 'a-*.csv.gz' -t public.trips --to postgresql://me@db/shop
+  ssh there cat a.csv | inrush load - -t trips --load-id monday
   inrush load trips.csv --max-rejects 100 --rejects bad.csv
 
 Exit codes: 0 done, 1 loaded with rejects, 2 failed.";

@@ -114,10 +114,10 @@ pub enum LoadsCommand {
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  inrush recover                             what is open, and what can be done
-  inrush recover --finish                    load the rest of every dead load
-  inrush recover --finish 12 -- --jobs 8     of load 12, with options for `inrush load`
-  inrush recover --undo 12                   remove the rows of load 12")]
+  inrush recover                          what is open, and what can be done
+  inrush recover --finish                 load the rest of every dead load
+  inrush recover --finish 12 -- --jobs 8  of load 12, with options for a load
+  inrush recover --undo 12                remove the rows of load 12")]
 pub struct RecoverArgs {
     /// Load the rest: of this load, or of every one that nobody works on
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "", conflicts_with = "undo")]

@@ -62,11 +62,10 @@ Environment:
     Bench(Box<BenchArgs>),
     /// Write the completions of a shell to standard output
     ///
-    /// bash: inrush completions bash > ~/.local/share/bash-completion/completions/inrush
-    ///
-    /// zsh: inrush completions zsh > a directory of $fpath, as _inrush
-    ///
-    /// fish: inrush completions fish > ~/.config/fish/completions/inrush.fish
+    /// Where they go, for a user:
+    ///   bash  ~/.local/share/bash-completion/completions/inrush
+    ///   zsh   _inrush in a directory of $fpath
+    ///   fish  ~/.config/fish/completions/inrush.fish
     #[command(verbatim_doc_comment)]
     Completions {
         /// The shell
