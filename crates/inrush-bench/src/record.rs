@@ -182,7 +182,12 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// What a program prints, if it can be run and ends well.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).output().ok()?;
+    output_of(Command::new(program).args(arguments))
+}
+
+/// See [`output`].
+pub(crate) fn output_of(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }

@@ -1,11 +1,12 @@
 use crate::files::Files;
 use crate::measure::measure;
-use crate::record::{Absent, Host, Record, Run, VERSION, output};
-use crate::server::{SCHEMA, Server, remove_server_variables};
+use crate::record::{Absent, Host, Record, Run, VERSION, output, output_of};
+use crate::server::{SCHEMA, Server, remove_server_variables, search_path};
 use crate::{Case, Contender, machine};
 use inrush_core::{Code, Error, Excerpt, Result};
 use inrush_testkit::Installation;
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -63,8 +64,9 @@ pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Rec
         runs: Vec::new(),
         case,
     };
-    leave_out_the_missing(&mut record);
-    let bench = Bench { files: &files, options, tell };
+    let path = search_path();
+    leave_out_the_missing(&mut record, &path);
+    let bench = Bench { files: &files, options, path, tell };
     if options.servers.is_empty() {
         let mut versions = options.versions.clone();
         if versions.is_empty() {
@@ -86,7 +88,7 @@ pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Rec
     Ok(record)
 }
 
-fn leave_out_the_missing(record: &mut Record) {
+fn leave_out_the_missing(record: &mut Record, path: &OsStr) {
     let (absent, versions) = (&mut record.absent, &mut record.versions);
     record.case.contenders.retain(|contender| match contender.needs.iter().find(|name| !on_path(name)) {
         Some(name) => {
@@ -99,7 +101,7 @@ fn leave_out_the_missing(record: &mut Record) {
         }
         None => {
             if let Some(command) = &contender.version
-                && let Some(text) = output("sh", &["-c", command])
+                && let Some(text) = output_of(Command::new("sh").args(["-c", command]).env("PATH", path))
             {
                 versions.insert(contender.name.clone(), text);
             }
@@ -116,6 +118,8 @@ fn on_path(program: &str) -> bool {
 struct Bench<'b> {
     files: &'b Files,
     options: &'b Options,
+    /// PATH of the contenders.
+    path: OsString,
     tell: &'b dyn Fn(&str),
 }
 
@@ -208,6 +212,7 @@ impl Bench<'_> {
         }
         command
             .args(["-c", &contender.command])
+            .env("PATH", &self.path)
             .env("DSN", server.dsn())
             .env("TABLE", format!("{SCHEMA}.t"))
             .env("CSV", &self.files.csv)

@@ -3,6 +3,8 @@ use crate::record::ServerFacts;
 use inrush_core::{Code, Error, Result};
 use inrush_testkit::{Installation, Postgres, ServerOptions, Version};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Settings that a record tells.
@@ -161,6 +163,18 @@ impl Server {
             Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned())
         }
     }
+}
+
+/// PATH with the programs of an installed server in front: Debian's /usr/bin/psql is a Perl script that finds the
+/// real one, and its start is not psql's.
+pub fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let real = Installation::all().iter().map(Installation::bin).find(|bin| {
+        Command::new(bin.join("psql")).arg("--version").output().is_ok_and(|output| output.status.success())
+    });
+    let dirs = real.map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
+    // A directory with a colon in its name cannot have come from PATH.
+    std::env::join_paths(dirs).unwrap_or(path.clone())
 }
 
 /// Keeps the developer's `PG*` variables away from a server of ours.
