@@ -101,6 +101,8 @@ fn print_lines(progress: &Progress, ended: &AtomicBool) {
     const EVERY: Duration = Duration::from_secs(5);
     let mut next = Instant::now() + EVERY;
     let mut speed = Speed::default();
+    // The first line has a speed, too.
+    Look::at(progress, &mut speed);
     while !ended.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
         if Instant::now() >= next {
