@@ -41,7 +41,7 @@ pub fn dry_run(options: &Options, progress: Arc<Progress>) -> Result<Finished> {
     let job = Job::new(plan, progress, ConnInfo::unix("", 0, "", ""), None);
     let lanes = job.plan.jobs.unwrap_or(1);
     job.fit_queue(lanes);
-    let ReaderReport { ignored } = std::thread::scope(|scope| {
+    let ReaderReport { ignored, .. } = std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             reader::read(&job, &[]).unwrap_or_else(|error| {
                 job.fail(error);

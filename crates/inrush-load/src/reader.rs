@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct ReaderReport {
     /// Bytes behind an end-of-data marker, per input.
     pub ignored: Vec<(String, u64)>,
+    /// Inputs that were written to while they were read.
+    pub changed: Vec<String>,
 }
 
 /// Reads all inputs but the ranges in `done` and closes the queue.
@@ -84,6 +86,9 @@ fn read_input(
         && ignored.len > 0
     {
         report.ignored.push((plan.name.clone(), ignored.len));
+    }
+    if plan.identity.unchanged().is_err() {
+        report.changed.push(plan.name.clone());
     }
     Ok(before + plan.stored_len().unwrap_or_else(|| consumed.get()))
 }

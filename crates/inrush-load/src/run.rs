@@ -12,7 +12,7 @@ use crate::reader::{self, ReaderReport};
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
-use inrush_core::{Code, Error, Reject, Result};
+use inrush_core::{Code, Error, Reject, RelKind, Result};
 use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
@@ -50,6 +50,7 @@ pub fn run(
     })?;
     let mut control = runtime.block_on(connect(conninfo, "inrush load: control"))?;
     let specs = inrush_source::expand(&options.sources)?;
+    refuse_overwriting(options, &specs)?;
     let client = &mut control.client;
     let (plan, server) = runtime.block_on(prepare(client, options, &specs, notice))?;
     options.rejects.as_deref().map_or(Ok(()), check_writable)?;
@@ -92,8 +93,15 @@ pub fn run(
     job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
     job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
 
-    let ReaderReport { ignored } = work(&job, &done, notice);
+    let ReaderReport { ignored, changed } = work(&job, &done, notice);
     let mut error = job.take_failure();
+    // The server may have been restarted meanwhile: the lanes have come back, and so must we.
+    if control.client.is_closed() {
+        match runtime.block_on(connect(conninfo, "inrush load: control")) {
+            Ok(again) => control = again,
+            Err(lost) => error = error.or(Some(lost)),
+        }
+    }
     let drained = error.is_none() && job.progress.stopping() != Stop::No;
     if error.is_none() && !drained {
         error = runtime.block_on(finish(&mut control.client, &job, options, notice)).err();
@@ -103,6 +111,11 @@ pub fn run(
     report.resumed = resumed;
     for (name, bytes) in ignored {
         report.notes.push(format!("{name}: {bytes} bytes after the end-of-data marker \\. were not read"));
+    }
+    for name in changed {
+        report
+            .notes
+            .push(format!("{name} was written to while it was being loaded; what it held at first was read"));
     }
     if let Some(path) = &options.rejects {
         let others = [job.rejects.kept(), job.rejects.stopped_on()].concat();
@@ -139,6 +152,30 @@ pub fn run(
         ));
     }
     Ok(Finished { report, error })
+}
+
+/// A rejects file must not replace an input.
+fn refuse_overwriting(options: &Options, specs: &[InputSpec]) -> Result<()> {
+    let Some(rejects) = &options.rejects else { return Ok(()) };
+    let mut reasons = rejects.clone().into_os_string();
+    reasons.push(".jsonl");
+    for path in [rejects.clone(), reasons.into()] {
+        let Ok(output) = path.canonicalize() else { continue };
+        let taken = specs.iter().any(|spec| match &spec.kind {
+            InputKind::File(input) | InputKind::Stream(input) => {
+                input.canonicalize().is_ok_and(|input| input == output)
+            }
+            InputKind::Stdin => false,
+        });
+        if taken {
+            return Err(Error::new(
+                Code::Usage,
+                format!("--rejects would overwrite the input {}", path.display()),
+            )
+            .hint("Name another file."));
+        }
+    }
+    Ok(())
 }
 
 async fn prepare(
@@ -257,7 +294,6 @@ fn spawn_lane<'scope, 'env>(
     std::thread::Builder::new()
         .name(format!("inrush lane {number}"))
         .spawn_scoped(scope, move || {
-            job.progress.lanes.fetch_add(1, Relaxed);
             if let Err(error) = run_lane(job, number) {
                 job.fail(error);
             }
@@ -271,10 +307,22 @@ fn run_lane(job: &Job, number: usize) -> Result<()> {
         .build()
         .map_err(|e| Error::new(Code::Internal, format!("cannot start a lane's runtime: {e}")))?;
     runtime.block_on(async {
-        let mut lane = Lane::connect(job, number).await?;
+        let mut lane = match Lane::connect(job, number).await {
+            // Nobody asked for this many connections, and the server has no more: the others do the work.
+            Err(error) if number > 0 && job.plan.jobs.is_none() && no_more_connections(&error) => {
+                return Ok(());
+            }
+            other => other?,
+        };
+        job.progress.lanes.fetch_add(1, Relaxed);
         lane.run().await?;
         if job.plan.atomic { lane.finish_atomic().await } else { Ok(()) }
     })
+}
+
+/// Whether the server, the database or the role has no connection left (53300 too_many_connections).
+fn no_more_connections(error: &Error) -> bool {
+    error.sqlstate_text() == Some("53300")
 }
 
 /// Adds lanes while the throughput grows by it: each is given two seconds to show that it helps.
@@ -332,7 +380,8 @@ async fn finish(
             client.batch_execute("COMMIT").await.map_err(server_error)?;
         }
     }
-    if options.analyze && job.progress.rows.load(Relaxed) > 0 {
+    let stored = matches!(job.plan.table.kind, RelKind::Table | RelKind::Partitioned);
+    if options.analyze && stored && job.progress.rows.load(Relaxed) > 0 {
         let analyze = format!("ANALYZE {}", job.plan.table.qualified());
         if let Err(error) = client.batch_execute(&analyze).await {
             notice(&format!("the rows are loaded, but ANALYZE failed: {}", server_error(error).fact()));
