@@ -9,7 +9,7 @@
 //! The segment shrinks after a refusal and grows after a success, so a bad row costs a bounded number of
 //! rows sent again: n bad rows among m cost O(m + n * MIN_SEGMENT * log) rows, not O(n * m).
 
-use crate::feed::{Place, Refusal, Sent};
+use crate::feed::{Feed, Place, Refusal, Sent};
 use crate::job::Work;
 use crate::lane::{Lane, disagreement, interrupted};
 use crate::progress::Stop;
@@ -19,6 +19,7 @@ use inrush_core::{Chunk, Reject};
 use inrush_encode::copy_binary;
 use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::{Failure, RowFailure};
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A segment is not made smaller than this because of a refusal that names its row.
@@ -50,6 +51,7 @@ impl Lane<'_> {
                 Held::Bytes { work: Work::TooLong { reject, end, lines }, .. } => {
                     self.too_long(unit, reject, *end, *lines)
                 }
+                Held::Bytes { work: Work::Rows(rows), .. } => self.careful_rows(unit, rows, immediate).await,
                 Held::Bytes { work: Work::Chunk(chunk), .. } => {
                     self.careful_chunk(unit, chunk, immediate).await
                 }
@@ -71,13 +73,35 @@ impl Lane<'_> {
         immediate: bool,
     ) -> Result<(), Failure> {
         let job = self.job;
-        let (rows, records, mut rejects) = self.decode_rows(chunk)?;
+        let (rows, records, rejects) = self.decode_rows(chunk)?;
         unit.counted += rejects.len() as u64;
+        self.feed(chunk.input)?;
+        let feed = self.feeds.remove(&chunk.input).expect("made above");
+        let mut piece = ChunkPiece { chunk, rows, feed };
+        let narrowed = self.narrow(unit, &mut piece, records, rejects, immediate).await;
+        self.feeds.insert(chunk.input, piece.feed);
+        let (sent, rejects) = narrowed?;
+        job.progress.read(chunk.bytes.len() as u64, records);
+        unit.done(chunk, records, sent, rejects);
+        Ok(())
+    }
+
+    /// Sends the rows of a piece but those that the server refuses. Gives the number of rows sent, and the
+    /// rejects; `rejects` are those of the piece already found among its `records`.
+    pub(crate) async fn narrow(
+        &mut self,
+        unit: &mut Unit,
+        piece: &mut dyn Piece,
+        records: u64,
+        mut rejects: Vec<Reject>,
+        immediate: bool,
+    ) -> Result<(u64, Vec<Reject>), Failure> {
+        let job = self.job;
         let mut at = 0;
-        let mut segment = rows.len();
+        let mut segment = piece.len();
         let mut known: Option<(usize, RowFailure)> = None;
         let mut sent = 0;
-        while at < rows.len() {
+        while at < piece.len() {
             if job.progress.stopping() == Stop::Abort {
                 return Err(Failure::Fatal(interrupted()));
             }
@@ -89,7 +113,7 @@ impl Lane<'_> {
                 }
             };
             if let Some(refusal) = bad {
-                let reject = self.refused(chunk, &rows[at], &refusal)?;
+                let reject = piece.reject(at, &refusal)?;
                 job.rejects
                     .add(&reject, job.progress.records.load(Relaxed) + records)
                     .map_err(Failure::Fatal)?;
@@ -100,9 +124,9 @@ impl Lane<'_> {
             }
             let end = match &known {
                 Some((row, _)) => (*row).min(at + segment),
-                None => rows.len().min(at + segment.max(1)),
+                None => piece.len().min(at + segment.max(1)),
             };
-            match self.try_rows(unit, chunk, &rows[at..end], immediate).await? {
+            match self.try_rows(unit, piece, at..end, immediate).await? {
                 Ok(()) => {
                     sent += (end - at) as u64;
                     at = end;
@@ -116,9 +140,7 @@ impl Lane<'_> {
                 Err(Refused { row: None, .. }) => segment = (end - at) / 2,
             }
         }
-        job.progress.read(chunk.bytes.len() as u64, records);
-        unit.done(chunk, records, sent, rejects);
-        Ok(())
+        Ok((sent, rejects))
     }
 
     /// Places of the well-formed records of a chunk, the number of all, and rejects for the others.
@@ -146,26 +168,17 @@ impl Lane<'_> {
         Ok((rows, records, rejects))
     }
 
-    fn refused(&mut self, chunk: &Chunk, place: &Place, refusal: &RowFailure) -> Result<Reject, Failure> {
-        let why = Refusal::Server {
-            sqlstate: &refusal.sqlstate,
-            reason: &refusal.reason,
-            column: refusal.column.as_deref(),
-        };
-        Ok(self.feed(chunk.input)?.reject(chunk, place.clone(), why))
-    }
-
     /// Sends some rows in a savepoint. The outer error ends the unit; the inner one is about a row.
     async fn try_rows(
         &mut self,
         unit: &mut Unit,
-        chunk: &Chunk,
-        rows: &[Place],
+        piece: &mut dyn Piece,
+        rows: Range<usize>,
         immediate: bool,
     ) -> Result<Result<(), Refused>, Failure> {
         self.session.execute("SAVEPOINT inrush_rows").await?;
         let (mut main_rows, mut side_rows) = (Vec::new(), Vec::new());
-        match self.copy_rows(chunk, rows, immediate, &mut main_rows, &mut side_rows).await {
+        match self.copy_rows(piece, rows.clone(), immediate, &mut main_rows, &mut side_rows).await {
             Ok(stored) => {
                 if let Some(ledger) = &self.session.ledger {
                     let ids = ledger.transaction_ids(&self.session.connected.client).await?;
@@ -200,18 +213,28 @@ impl Lane<'_> {
     /// refusal then wastes nothing else.
     async fn copy_rows(
         &mut self,
-        chunk: &Chunk,
-        rows: &[Place],
+        piece: &mut dyn Piece,
+        rows: Range<usize>,
         immediate: bool,
         main_rows: &mut Vec<usize>,
         side_rows: &mut Vec<usize>,
     ) -> Result<u64, (bool, Failure)> {
         let job = self.job;
-        let input = &job.plan.inputs[chunk.input as usize];
+        let input = &job.plan.inputs[piece.input() as usize];
         let format = job.plan.wire(input);
-        let (main, side) = self
-            .encode_rows(chunk, rows, format, main_rows, side_rows)
-            .map_err(|failure| (false, failure))?;
+        let (mut main, mut side) = (Vec::new(), Vec::new());
+        if format == WireFormat::Binary {
+            main.extend_from_slice(copy_binary::HEADER);
+        }
+        let start = rows.start;
+        let mut sent = |row: usize, how| match how {
+            Sent::Main => main_rows.push(row - start),
+            Sent::Side => side_rows.push(row - start),
+        };
+        piece.encode(rows, &mut main, &mut side, &mut sent).map_err(|failure| (false, failure))?;
+        if format == WireFormat::Binary {
+            main.extend_from_slice(copy_binary::TRAILER);
+        }
         let mut stored = 0;
         if !side_rows.is_empty() {
             stored += self
@@ -230,48 +253,6 @@ impl Lane<'_> {
         Ok(stored)
     }
 
-    /// Wire bytes of some rows of a chunk, in memory: a segment is at most a chunk.
-    fn encode_rows(
-        &mut self,
-        chunk: &Chunk,
-        rows: &[Place],
-        format: WireFormat,
-        main_rows: &mut Vec<usize>,
-        side_rows: &mut Vec<usize>,
-    ) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-        let (mut main, mut side) = (Vec::new(), Vec::new());
-        if format == WireFormat::Binary {
-            main.extend_from_slice(copy_binary::HEADER);
-        }
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok((main, side)) };
-        let start = first.range.start;
-        let bytes = &chunk.bytes[start..last.range.end];
-        let feed = self.feed(chunk.input)?;
-        feed.begin(bytes);
-        let mut i = 0;
-        while i < rows.len()
-            && let Some(step) = feed.next(bytes)
-        {
-            if start + step.range.start != rows[i].range.start {
-                // A record between the rows that was rejected before.
-                continue;
-            }
-            match feed.encode(bytes, &mut main, &mut side) {
-                Sent::Main => main_rows.push(i),
-                Sent::Side => side_rows.push(i),
-            }
-            i += 1;
-        }
-        if i < rows.len() {
-            let name = &self.job.plan.inputs[chunk.input as usize].name;
-            return Err(Failure::Fatal(disagreement(chunk, i as u64, name)));
-        }
-        if format == WireFormat::Binary {
-            main.extend_from_slice(copy_binary::TRAILER);
-        }
-        Ok((main, side))
-    }
-
     /// One whole COPY.
     async fn copy_bytes(&mut self, shape: usize, format: WireFormat, bytes: Vec<u8>) -> Result<u64, Failure> {
         let job = self.job;
@@ -280,5 +261,81 @@ impl Lane<'_> {
         sent.map_err(|e| self.session.copy_failure(job, shape, &e))?;
         let stored = copy.finish().await;
         stored.map_err(|e| self.session.copy_failure(job, shape, &e))
+    }
+}
+
+/// Rows of an input, in memory, that bad ones are looked for among.
+pub(crate) trait Piece {
+    /// Which input of the load.
+    fn input(&self) -> u32;
+
+    /// Rows that may be sent.
+    fn len(&self) -> usize;
+
+    /// Appends the wire bytes of some rows and says of each where it went.
+    fn encode(
+        &mut self,
+        rows: Range<usize>,
+        main: &mut Vec<u8>,
+        side: &mut Vec<u8>,
+        sent: &mut dyn FnMut(usize, Sent),
+    ) -> Result<(), Failure>;
+
+    /// The reject for a row that the server refused.
+    fn reject(&mut self, row: usize, refusal: &RowFailure) -> Result<Reject, Failure>;
+}
+
+/// The well-formed records of a chunk.
+struct ChunkPiece<'a> {
+    chunk: &'a Chunk,
+    rows: Vec<Place>,
+    feed: Feed,
+}
+
+impl Piece for ChunkPiece<'_> {
+    fn input(&self) -> u32 {
+        self.chunk.input
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn encode(
+        &mut self,
+        rows: Range<usize>,
+        main: &mut Vec<u8>,
+        side: &mut Vec<u8>,
+        sent: &mut dyn FnMut(usize, Sent),
+    ) -> Result<(), Failure> {
+        let places = &self.rows[rows.clone()];
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(()) };
+        let start = first.range.start;
+        let bytes = &self.chunk.bytes[start..last.range.end];
+        self.feed.begin(bytes);
+        let mut i = 0;
+        while i < places.len()
+            && let Some(step) = self.feed.next(bytes)
+        {
+            if start + step.range.start != places[i].range.start {
+                // A record between the rows that was rejected before.
+                continue;
+            }
+            sent(rows.start + i, self.feed.encode(bytes, main, side));
+            i += 1;
+        }
+        if i < places.len() {
+            return Err(Failure::Fatal(disagreement(self.chunk, i as u64, &self.feed.plan.name)));
+        }
+        Ok(())
+    }
+
+    fn reject(&mut self, row: usize, refusal: &RowFailure) -> Result<Reject, Failure> {
+        let why = Refusal::Server {
+            sqlstate: &refusal.sqlstate,
+            reason: &refusal.reason,
+            column: refusal.column.as_deref(),
+        };
+        Ok(self.feed.reject(self.chunk, self.rows[row].clone(), why))
     }
 }

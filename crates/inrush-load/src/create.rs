@@ -36,7 +36,7 @@ pub struct SniffedInput {
 /// Looks at the head of an input, at most [`SNIFF_BYTES`] of it.
 ///
 /// Errors: those of opening and reading; `clash` where what is stated and what is seen contradict each other;
-/// `format` for a columnar file, whose columns are not read here.
+/// `format` for a Parquet or Arrow file that is damaged or cannot be read by position.
 pub fn sniff_input(spec: &InputSpec, stated: &Stated, limits: &Limits) -> Result<SniffedInput> {
     let mut input = Input::open(spec, limits)?;
     let mut bytes = input.peek(SNIFF_BYTES + 1)?;
@@ -44,13 +44,13 @@ pub fn sniff_input(spec: &InputSpec, stated: &Stated, limits: &Limits) -> Result
     bytes.truncate(SNIFF_BYTES);
     let name_hint = without_compression(&spec.name);
     let sample = Sample { bytes: &bytes, complete, name_hint: Some(name_hint) };
-    let sniffed = sniff::sniff(&sample, &wishes(stated)?)?;
+    let mut sniffed = sniff::sniff(&sample, &wishes(stated)?)?;
     if sniffed.format.is_columnar() {
-        return Err(Error::new(
-            Code::Format,
-            format!("{} is a file of format {}, which cannot be read yet", spec.name, sniffed.format.name()),
-        )
-        .hint("Convert it to CSV or NDJSON first."));
+        let (columns, rows) = crate::columnar::sniffed_columns(stated, spec, &input, &bytes)?;
+        sniffed.columns = columns;
+        sniffed.header = true;
+        // A file that tells of no rows still tells its types for certain.
+        sniffed.records = rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or_default().max(1);
     }
     Ok(SniffedInput {
         name: spec.name.clone(),

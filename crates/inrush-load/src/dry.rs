@@ -1,6 +1,7 @@
 //! `--dry-run`: everything but the server. Reads, cuts, decodes and encodes all input against the table that
 //! the sample asks for, and reports what it found.
 
+use crate::columnar::ColumnFeed;
 use crate::feed::{Feed, Place, Refusal, Sent};
 use crate::inputs::table_name;
 use crate::job::{Job, Work};
@@ -88,6 +89,7 @@ pub fn dry_run(options: &Options, progress: Arc<Progress>) -> Result<Finished> {
 
 fn lane(job: &Job) -> Result<()> {
     let mut feeds: HashMap<u32, Feed> = HashMap::new();
+    let mut column_feeds: HashMap<u32, ColumnFeed> = HashMap::new();
     let (mut out, mut side) = (Vec::new(), Vec::new());
     while let Popped::Item(work, _permit) = job.queue.pop(None) {
         let started = Instant::now();
@@ -98,6 +100,19 @@ fn lane(job: &Job) -> Result<()> {
                 job.progress.rejects.fetch_add(1, Relaxed);
                 job.rejects.add(&reject, records + 1)?;
                 job.rejects.keep(vec![reject]);
+            }
+            Work::Rows(rows) => {
+                let feed = match column_feeds.entry(rows.input) {
+                    std::collections::hash_map::Entry::Occupied(feed) => feed.into_mut(),
+                    std::collections::hash_map::Entry::Vacant(place) => {
+                        place.insert(ColumnFeed::new(&job.plan, &job.plan.inputs[rows.input as usize])?)
+                    }
+                };
+                let (as_text, bytes) = feed.rehearse(&rows)?;
+                job.progress.rows_as_text.fetch_add(as_text, Relaxed);
+                job.progress.bytes_out.fetch_add(bytes, Relaxed);
+                job.progress.rows.fetch_add(rows.end - rows.start, Relaxed);
+                job.progress.read(rows.bytes, rows.end - rows.start);
             }
             Work::Chunk(chunk) => {
                 let feed = match feeds.entry(chunk.input) {

@@ -3,7 +3,8 @@
 use crate::inputs::InputPlan;
 use crate::plan::{Plan, WirePath};
 use inrush_core::{
-    BadRecord, Chunk, Code, Error, Fields, Format, Position, Record, Reject, RejectOrigin, Result,
+    BadRecord, Chunk, Code, Error, FieldSource, Fields, Format, Position, Record, Reject, RejectOrigin,
+    Result,
 };
 use inrush_decode::encoding::{check_utf8, invalid_at};
 use inrush_decode::{Decoder, Step};
@@ -32,19 +33,22 @@ pub(crate) enum Sent {
     Side,
 }
 
+/// The columns of an input's shape, as an encoder takes them, each from one of these sources.
+pub(crate) fn columns_of(plan: &Plan, input: &InputPlan, sources: &[FieldSource]) -> Vec<EncodeColumn> {
+    let columns = plan.shapes[input.shape].columns.iter().zip(sources);
+    columns
+        .map(|(column, source)| EncodeColumn {
+            source: source.clone(),
+            ty: column.ty.clone(),
+            typmod: column.typmod,
+        })
+        .collect()
+}
+
 impl Feed {
     pub fn new(plan: &Plan, input: &Arc<InputPlan>) -> Result<Feed> {
         let shape = &plan.shapes[input.shape];
-        let columns: Vec<EncodeColumn> = shape
-            .columns
-            .iter()
-            .zip(&input.sources)
-            .map(|(column, source)| EncodeColumn {
-                source: source.clone(),
-                ty: column.ty.clone(),
-                typmod: column.typmod,
-            })
-            .collect();
+        let columns = columns_of(plan, input, &input.sources);
         let main: Box<dyn RowEncoder> = match (plan.path, &input.format) {
             (_, Format::Binary) => {
                 let raw = copy_binary::CopyBinaryRaw::new(&columns, &plan.session).map_err(|unsure| {

@@ -1,5 +1,6 @@
 //! The inputs of a load: each looked at once before anything is sent.
 
+use crate::columnar::Columnar;
 use crate::create::SNIFF_BYTES;
 use crate::format::{decide_header, dialect_for, eol_of, first_record, sniff_sample};
 use crate::options::Options;
@@ -30,6 +31,8 @@ pub(crate) struct InputPlan {
     pub line_end: u8,
     /// Whether ranges of it can be read again.
     pub can_reread: bool,
+    /// What is known of it if it is Parquet or Arrow.
+    pub columnar: Option<Columnar>,
     /// Whether all of it fits the bytes its identity is made of.
     pub wholly_hashed: bool,
     header_raw: Vec<u8>,
@@ -69,7 +72,7 @@ impl InputPlan {
 
     /// Whether its records are lines of text.
     pub fn has_lines(&self) -> bool {
-        self.format != Format::Binary
+        self.format != Format::Binary && self.columnar.is_none()
     }
 
     /// Whether cutter and decoder count the same records: NDJSON passes over blank lines.
@@ -79,6 +82,9 @@ impl InputPlan {
 
     /// Length of what it holds, where that is known without reading it.
     pub fn uncompressed_len(&self) -> Option<u64> {
+        if let Some(bytes) = self.columnar.as_ref().and_then(Columnar::bytes) {
+            return Some(bytes);
+        }
         self.len.filter(|_| self.compression == Compression::None)
     }
 
@@ -139,9 +145,10 @@ fn open_input(
     let complete = input.peek(SNIFF_BYTES + 1)?.len() <= SNIFF_BYTES;
     let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;
     let format = dialect_for(options, table, &sniffed.format, &sample);
-    if format.is_columnar() {
-        return Err(Error::new(Code::Format, format!("{} is {}", spec.name, format.name())));
-    }
+    let columnar = match format.is_columnar() {
+        true => Some(Columnar::open(&options.stated, spec, &input, &sample)?),
+        false => None,
+    };
     let first = first_record(&format, &sample);
     let sniffed_header = sniffed.header && sniffed.format == format;
     let header =
@@ -161,7 +168,8 @@ fn open_input(
     } else {
         Vec::new()
     };
-    let field_names = match (&format, header) {
+    let names = columnar.as_ref().map_or(names, Columnar::names);
+    let field_names = match (&format, header || columnar.is_some()) {
         (Format::Ndjson, _) => FieldNames::Keys(&keys),
         (_, true) => FieldNames::Header(&names),
         (_, false) => FieldNames::Unnamed,
@@ -191,6 +199,7 @@ fn open_input(
         Format::Csv(CsvDialect { eol, .. }) | Format::Text(TextDialect { eol, .. }) => eol.last_byte(),
         _ => b'\n',
     };
+    let columnar = columnar.map(|columnar| columnar.with_sources(&shape.sources));
     let is_stream = !matches!(spec.kind, InputKind::File(_));
     Ok(InputPlan {
         name: spec.name.clone(),
@@ -203,7 +212,8 @@ fn open_input(
         field_names: shape.fields,
         expected_fields: shape.expected_fields,
         line_end,
-        can_reread: input.is_seekable(),
+        can_reread: columnar.as_ref().map_or(input.is_seekable(), Columnar::can_reread),
+        columnar,
         wholly_hashed: sample.len() < 64 << 10,
         keys,
         unknown: if chosen { ndjson::Unknown::Ignore } else { ndjson::Unknown::Reject },

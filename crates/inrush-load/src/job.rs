@@ -1,5 +1,6 @@
 //! What the reader, the lanes and the controller of one load share.
 
+use crate::columnar::Rows;
 use crate::options::MaxRejects;
 use crate::plan::Plan;
 use crate::progress::{Progress, Stop};
@@ -26,6 +27,8 @@ pub(crate) struct Job {
 pub(crate) enum Work {
     /// Whole records.
     Chunk(Chunk),
+    /// Rows of an input with columns.
+    Rows(Rows),
     /// A record longer than `--max-record`: it is a reject.
     TooLong { reject: Reject, end: u64, lines: u64 },
 }

@@ -4,6 +4,7 @@
 //! long as nothing goes wrong, again after a deadlock or a lost connection, and carefully (see `careful.rs`)
 //! when the server refuses rows.
 
+use crate::columnar::ColumnFeed;
 use crate::feed::{Feed, Place, Refusal, Sent};
 use crate::inputs::InputPlan;
 use crate::job::{Job, Work};
@@ -24,20 +25,21 @@ use std::time::{Duration, Instant};
 
 /// Rows the encoder was not sure of are sent as text when this many bytes of them have gathered: they stay
 /// in memory until then.
-const SIDE_LIMIT: usize = 4 << 20;
+pub(crate) const SIDE_LIMIT: usize = 4 << 20;
 
 /// A lane of a load.
 pub(crate) struct Lane<'a> {
     pub job: &'a Job,
     pub session: Session,
     pub feeds: HashMap<u32, Feed>,
+    pub column_feeds: HashMap<u32, ColumnFeed>,
     /// The main COPY that is open, and the shape it is for.
     copy: Option<(usize, CopyStream)>,
     number: usize,
     /// Message under construction.
-    out: Vec<u8>,
+    pub out: Vec<u8>,
     /// Rows for the COPY text beside the main COPY.
-    side: Vec<u8>,
+    pub side: Vec<u8>,
 }
 
 /// How a unit is being sent.
@@ -55,6 +57,7 @@ impl<'a> Lane<'a> {
             job,
             session,
             feeds: HashMap::new(),
+            column_feeds: HashMap::new(),
             copy: None,
             number,
             out: Vec::with_capacity(CopyStream::MESSAGE * 2),
@@ -220,6 +223,12 @@ impl<'a> Lane<'a> {
                 let result = self.too_long(unit, &reject, end, lines);
                 (Held::Bytes { work: Work::TooLong { reject, end, lines }, _permit }, result)
             }
+            Held::Bytes { work: Work::Rows(rows), _permit } => {
+                let result = self.send_rows(unit, &rows).await;
+                // Rows that can be read again take no memory once they are sent.
+                let _permit = if result.is_ok() && rows.batch.is_none() { None } else { _permit };
+                (Held::Bytes { work: Work::Rows(rows), _permit }, result)
+            }
             Held::Bytes { work: Work::Chunk(chunk), _permit } => {
                 let result = self.send_chunk(unit, &chunk).await;
                 if result.is_ok() && self.job.plan.inputs[chunk.input as usize].can_reread {
@@ -344,7 +353,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Makes sure that the main COPY for this input's shape is open.
-    async fn open_copy(&mut self, unit: &mut Unit, input: &InputPlan) -> Result<(), Failure> {
+    pub async fn open_copy(&mut self, unit: &mut Unit, input: &InputPlan) -> Result<(), Failure> {
         if self.copy.as_ref().is_some_and(|(shape, _)| *shape == input.shape) {
             return Ok(());
         }
@@ -359,7 +368,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Sends what has gathered for the main COPY.
-    async fn flush(&mut self) -> Result<(), Failure> {
+    pub async fn flush(&mut self) -> Result<(), Failure> {
         let Some((shape, copy)) = &mut self.copy else { return Ok(()) };
         if self.out.is_empty() {
             return Ok(());
@@ -371,7 +380,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Ends the main COPY, then sends the rows that go as text.
-    async fn finish_copies(&mut self, unit: &mut Unit) -> Result<(), Failure> {
+    pub async fn finish_copies(&mut self, unit: &mut Unit) -> Result<(), Failure> {
         let Some((shape, _)) = &self.copy else { return Ok(()) };
         let shape = *shape;
         if self.job.plan.wire_of_shape(shape) == WireFormat::Binary {

@@ -4,6 +4,7 @@
 //! above it only reads arguments and draws.
 
 mod careful;
+mod columnar;
 mod create;
 mod dry;
 mod feed;

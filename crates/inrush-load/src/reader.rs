@@ -49,6 +49,9 @@ fn read_input(
     rate: &mut Option<Rate>,
     report: &mut ReaderReport,
 ) -> Result<u64> {
+    if let Some(columnar) = &plan.columnar {
+        return crate::columnar::read(job, number, plan, columnar, ranges, before, rate);
+    }
     let borders = Borders::of(&plan.format)
         .ok_or_else(|| Error::new(Code::Internal, format!("{} is not cut by bytes", plan.name)))?;
     let input = plan.open(&job.plan.limits)?;
@@ -72,13 +75,7 @@ fn read_input(
             }
             None => break,
         };
-        if let Some(rate) = rate {
-            rate.wait_for(bytes as u64, || job.progress.stopping() != Stop::No);
-        }
-        while job.progress.is_paused() && job.progress.stopping() == Stop::No {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        if job.progress.stopping() != Stop::No || job.queue.push(work, bytes).is_err() {
+        if !hand_over(job, rate, work, bytes as u64, bytes) {
             break;
         }
     }
@@ -91,6 +88,17 @@ fn read_input(
         report.changed.push(plan.name.clone());
     }
     Ok(before + plan.stored_len().unwrap_or_else(|| consumed.get()))
+}
+
+/// Gives a piece of input to the lanes, as soon as rate, pauses and queue allow. False: the load stops.
+pub(crate) fn hand_over(job: &Job, rate: &mut Option<Rate>, work: Work, bytes: u64, weight: usize) -> bool {
+    if let Some(rate) = rate {
+        rate.wait_for(bytes, || job.progress.stopping() != Stop::No);
+    }
+    while job.progress.is_paused() && job.progress.stopping() == Stop::No {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    job.progress.stopping() == Stop::No && job.queue.push(work, weight).is_ok()
 }
 
 fn too_long(plan: &InputPlan, long: TooLong, max_record: usize) -> Work {
@@ -116,7 +124,7 @@ fn too_long(plan: &InputPlan, long: TooLong, max_record: usize) -> Work {
 }
 
 /// Keeps to a number of bytes per second.
-struct Rate {
+pub(crate) struct Rate {
     bytes_per_second: u64,
     next: Instant,
 }

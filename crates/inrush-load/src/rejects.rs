@@ -66,7 +66,8 @@ impl<'a> RejectWriter<'a> {
         let eol = match &self.plan.inputs[input as usize].format {
             Format::Csv(d) => d.eol,
             Format::Text(d) => d.eol,
-            Format::Ndjson => inrush_core::Eol::Lf,
+            // Rows of columnar inputs are kept as NDJSON.
+            Format::Ndjson | Format::Parquet | Format::Arrow => inrush_core::Eol::Lf,
             _ => return None,
         };
         Some(match eol {

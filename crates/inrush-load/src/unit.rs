@@ -58,6 +58,7 @@ impl Unit {
     pub fn hold(&mut self, work: Work, permit: Permit) {
         self.input_bytes += match &work {
             Work::Chunk(chunk) => chunk.bytes.len() as u64,
+            Work::Rows(rows) => rows.bytes,
             Work::TooLong { reject, .. } => reject.raw.len() as u64,
         };
         self.held.push(Held::Bytes { work, _permit: Some(permit) });

@@ -26,6 +26,28 @@ impl Reread {
         Ok(Some(Reread { file, name, identity }))
     }
 
+    /// Reads some bytes at an offset, none at the end of the file. For decoders that find their own way; they
+    /// ask [`Reread::unchanged`] whether what they made of it holds.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        read_at(&self.name, &self.file, buf, offset)
+    }
+
+    /// Length of the file when the input was opened.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.identity.size.unwrap_or_default()
+    }
+
+    /// Fails with [`Code::SourceChanged`] if size or modification time are no longer those the input was
+    /// opened with.
+    pub fn unchanged(&self) -> Result<()> {
+        // By path: a file replaced by renaming another one over it is a change too, although the open one
+        // still reads well.
+        let metadata =
+            std::fs::metadata(Path::new(&self.identity.path)).map_err(|e| open_error(&self.name, &e))?;
+        self.identity.same_metadata(&metadata)
+    }
+
     /// Reads the bytes from `start` to `end` into `buf`, replacing what is in it.
     ///
     /// Fails with [`Code::SourceChanged`] if size or modification time are no longer those the input was
@@ -41,11 +63,7 @@ impl Reread {
                 n => filled += n,
             }
         }
-        // By path: a file replaced by renaming another one over it is a change too, although the open one
-        // still reads well.
-        let metadata =
-            std::fs::metadata(Path::new(&self.identity.path)).map_err(|e| open_error(&self.name, &e))?;
-        self.identity.same_metadata(&metadata)?;
+        self.unchanged()?;
         if filled < len {
             return Err(Error::new(
                 Code::SourceChanged,

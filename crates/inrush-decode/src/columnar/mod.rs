@@ -27,7 +27,7 @@ use inrush_core::{Code, Error, Excerpt, Position, Result};
 use std::sync::Arc;
 
 pub use arrow::ArrowStream;
-pub use types::sql_type;
+pub use types::{base_type, sql_type};
 
 /// Rows of one batch at most.
 pub const BATCH_ROWS: usize = 8192;

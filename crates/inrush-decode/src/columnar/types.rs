@@ -1,6 +1,7 @@
 //! The type a column of a file would have in a table made for it.
 
 use arrow_schema::{DataType, Field, TimeUnit};
+use inrush_core::BaseType;
 
 /// The name of a field's metadata that holds its extension type (Arrow columnar format, "Extension types").
 const EXTENSION: &str = "ARROW:extension:name";
@@ -29,6 +30,20 @@ pub fn sql_type(field: &Field) -> Option<String> {
         | DataType::FixedSizeList(element, _) => array_of(element)?,
         DataType::Dictionary(_, values) => sql_type(&Field::new("", values.as_ref().clone(), true))?,
         other => plain(other)?.to_owned(),
+    })
+}
+
+/// As [`sql_type`], from the base types alone: without the precision of a numeric, and jsonb for a list.
+pub fn base_type(field: &Field) -> Option<BaseType> {
+    let name = sql_type(field)?;
+    if name.ends_with("[]") {
+        return Some(BaseType::Jsonb);
+    }
+    Some(match name.split('(').next().unwrap_or_default() {
+        "timestamp" => BaseType::Timestamp,
+        "timestamptz" => BaseType::Timestamptz,
+        "time" => BaseType::Time,
+        name => BaseType::ALL.iter().copied().find(|base| base.sql() == name).unwrap_or(BaseType::Text),
     })
 }
 
@@ -87,8 +102,9 @@ mod tests {
         assert_eq!(of(list(list(DataType::Int32))).as_deref(), Some("jsonb"));
         let words = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
         assert_eq!(of(words).as_deref(), Some("text"));
-        let uuid = Field::new("u", DataType::FixedSizeBinary(16), true)
-            .with_metadata([(EXTENSION.to_owned(), "arrow.uuid".to_owned())].into());
+        let uuid = Field::new("u", DataType::FixedSizeBinary(16), true).with_metadata(
+            std::collections::HashMap::from([(EXTENSION.to_owned(), "arrow.uuid".to_owned())]),
+        );
         assert_eq!(sql_type(&uuid).as_deref(), Some("uuid"));
     }
 }

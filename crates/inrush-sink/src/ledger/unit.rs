@@ -229,7 +229,9 @@ impl UnitLedger {
                 &[
                     &self.load,
                     &input,
-                    &signed(reject.position.byte).unwrap_or_default(),
+                    // Rows of columnar inputs have no byte; their ranges count rows from 0.
+                    &signed(reject.position.byte.or(reject.position.record.map(|r| r.saturating_sub(1))))
+                        .unwrap_or_default(),
                     &signed(reject.position.line),
                     &signed(reject.position.record),
                     &reject.position.column,
