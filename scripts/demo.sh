@@ -7,7 +7,15 @@ rows=${ROWS:-610000}
 file=demo/c1-$rows.csv
 inrush=target/release/inrush
 
-step() { printf '\n$ %s\n' "$*"; "$@"; }
+# Shows a command so that it can be pasted, and runs it.
+step() {
+    printf '\n$'
+    for word; do
+        case $word in *[!A-Za-z0-9_./:=,-]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+    done
+    printf '\n'
+    "$@"
+}
 
 step "${CARGO:-cargo}" build --release --locked --bin inrush
 mkdir -p demo
