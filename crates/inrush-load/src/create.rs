@@ -38,7 +38,11 @@ pub struct SniffedInput {
 /// Errors: those of opening and reading; `clash` where what is stated and what is seen contradict each other;
 /// `format` for a Parquet or Arrow file that is damaged or cannot be read by position.
 pub fn sniff_input(spec: &InputSpec, stated: &Stated, limits: &Limits) -> Result<SniffedInput> {
-    let mut input = Input::open(spec, limits)?;
+    sniff_opened(&mut Input::open(spec, limits)?, spec, stated)
+}
+
+/// [`sniff_input`] of an input that is open; nothing of it is consumed.
+pub(crate) fn sniff_opened(input: &mut Input, spec: &InputSpec, stated: &Stated) -> Result<SniffedInput> {
     let mut bytes = input.peek(SNIFF_BYTES + 1)?;
     let complete = bytes.len() <= SNIFF_BYTES;
     bytes.truncate(SNIFF_BYTES);
@@ -46,7 +50,7 @@ pub fn sniff_input(spec: &InputSpec, stated: &Stated, limits: &Limits) -> Result
     let sample = Sample { bytes: &bytes, complete, name_hint: Some(name_hint) };
     let mut sniffed = sniff::sniff(&sample, &wishes(stated)?)?;
     if sniffed.format.is_columnar() {
-        let (columns, rows) = crate::columnar::sniffed_columns(stated, spec, &input, &bytes)?;
+        let (columns, rows) = crate::columnar::sniffed_columns(stated, spec, input, &bytes)?;
         sniffed.columns = columns;
         sniffed.header = true;
         // A file that tells of no rows still tells its types for certain.

@@ -3,7 +3,7 @@
 
 use crate::columnar::ColumnFeed;
 use crate::feed::{Feed, Place, Refusal, Sent};
-use crate::inputs::table_name;
+use crate::inputs::{Opened, table_name};
 use crate::job::{Job, Work};
 use crate::options::{LedgerChoice, Options};
 use crate::plan::{Plan, ServerFacts};
@@ -30,12 +30,13 @@ pub fn dry_run(options: &Options, progress: Arc<Progress>) -> Result<Finished> {
         Some(name) => TableName::parse(name)?,
         None => TableName::parse(&table_name(&specs).unwrap_or_else(|_| "input".to_owned()))?,
     };
-    let columns = target::columns_of(options, &specs)?;
+    let opened = Opened::default();
+    let columns = target::columns_of(options, &specs, &opened)?;
     let facts =
         ServerFacts { session: inrush_encode::Session::default(), server_encoding: "UTF8".to_owned() };
     // Nothing is recorded, and nothing is atomic where nothing is stored: all processors may work.
     let options = Options { ledger: LedgerChoice::Schema(String::new()), atomic: false, ..options.clone() };
-    let mut plan = Plan::new(&options, target::imagined(&name, &columns), &specs, &facts)?;
+    let mut plan = Plan::new(&options, target::imagined(&name, &columns), &specs, &opened, &facts)?;
     plan.jobs =
         Some(options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get())));
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);

@@ -10,6 +10,7 @@ use inrush_decode::csv::CsvDecoder;
 use inrush_decode::text::TextDecoder;
 use inrush_decode::{Decoder, binary::BinaryDecoder, ndjson};
 use inrush_source::{Compression, Identity, Input, InputKind, InputSpec};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// One input as the lanes must know it.
@@ -124,23 +125,46 @@ pub(crate) fn table_name(specs: &[InputSpec]) -> Result<String> {
     Ok(if name.starts_with(|c: char| c.is_ascii_digit()) { format!("t_{name}") } else { name })
 }
 
+/// Streams that were opened to look at their head: they cannot be opened a second time.
+#[derive(Default)]
+pub(crate) struct Opened(Mutex<HashMap<String, Input>>);
+
+impl Opened {
+    /// Opens an input, or gives the stream that was kept.
+    pub fn open(&self, spec: &InputSpec, limits: &Limits) -> Result<Input> {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&spec.name) {
+            Some(input) => Ok(input),
+            None => Input::open(spec, limits),
+        }
+    }
+
+    /// Keeps a stream, of which nothing has been consumed; a file is closed.
+    pub fn keep(&self, spec: &InputSpec, input: Input) {
+        if !matches!(spec.kind, InputKind::File(_)) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.name.clone(), input);
+        }
+    }
+}
+
 /// Opens every input, tells its format and fits its fields to the table.
 pub(crate) fn open_inputs(
     options: &Options,
     table: &Table,
     specs: &[InputSpec],
+    opened: &Opened,
     shapes: &mut Vec<Shape>,
 ) -> Result<Vec<Arc<InputPlan>>> {
-    specs.iter().map(|spec| open_input(options, table, spec, shapes).map(Arc::new)).collect()
+    specs.iter().map(|spec| open_input(options, table, spec, opened, shapes).map(Arc::new)).collect()
 }
 
 fn open_input(
     options: &Options,
     table: &Table,
     spec: &InputSpec,
+    opened: &Opened,
     shapes: &mut Vec<Shape>,
 ) -> Result<InputPlan> {
-    let mut input = Input::open(spec, &options.limits)?;
+    let mut input = opened.open(spec, &options.limits)?;
     let sample = input.peek(SNIFF_BYTES)?;
     let complete = input.peek(SNIFF_BYTES + 1)?.len() <= SNIFF_BYTES;
     let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;

@@ -1,6 +1,6 @@
 //! The plan of a load: everything that is decided before the first row is sent.
 
-use crate::inputs::{InputPlan, open_inputs};
+use crate::inputs::{InputPlan, Opened, open_inputs};
 use crate::options::{MaxRejects, Options, Via};
 use crate::shape::Shape;
 use crate::unit::Held;
@@ -57,9 +57,15 @@ pub(crate) struct ServerFacts {
 
 impl Plan {
     /// Plans the load of `specs` into `table`.
-    pub fn new(options: &Options, table: Table, specs: &[InputSpec], facts: &ServerFacts) -> Result<Plan> {
+    pub fn new(
+        options: &Options,
+        table: Table,
+        specs: &[InputSpec],
+        opened: &Opened,
+        facts: &ServerFacts,
+    ) -> Result<Plan> {
         let mut shapes = Vec::new();
-        let inputs = open_inputs(options, &table, specs, &mut shapes)?;
+        let inputs = open_inputs(options, &table, specs, opened, &mut shapes)?;
         let encoding = options.stated.encoding.clone().filter(|e| !is_utf8(e));
         if let Some(encoding) = &encoding {
             refuse_embedded_ascii(encoding)?;

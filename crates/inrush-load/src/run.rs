@@ -1,6 +1,7 @@
 //! One load from beginning to end.
 
 use crate::create::create_table_sql;
+use crate::inputs::Opened;
 use crate::job::Job;
 use crate::lag;
 use crate::lane::Lane;
@@ -194,12 +195,13 @@ async fn prepare(
         Some(name) => TableName::parse(name)?,
         None => TableName::parse(&crate::inputs::table_name(specs)?)?,
     };
-    let target = find_or_create(client, options, specs, &name, notice).await?;
+    let opened = Opened::default();
+    let target = find_or_create(client, options, specs, &opened, &name, notice).await?;
     let server_facts = ServerFacts {
         session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
         server_encoding: facts.server_encoding.clone(),
     };
-    let plan = Plan::new(options, target.table.clone(), specs, &server_facts)?;
+    let plan = Plan::new(options, target.table.clone(), specs, &opened, &server_facts)?;
     for shape in &plan.shapes {
         let columns: Vec<&str> = shape.columns.iter().map(|c| c.name.as_str()).collect();
         target.check_loadable(&columns, &facts)?;
@@ -215,17 +217,17 @@ async fn find_or_create(
     client: &Client,
     options: &Options,
     specs: &[InputSpec],
+    opened: &Opened,
     name: &TableName,
     notice: &(dyn Fn(&str) + Sync),
 ) -> Result<Target> {
     if let Some(target) = catalog::find(client, name).await? {
         return Ok(target);
     }
-    let sampled_twice = specs.first().is_some_and(|spec| matches!(spec.kind, InputKind::File(_)));
-    if !options.create || !sampled_twice {
+    if !options.create {
         return catalog::describe(client, name).await;
     }
-    let columns = target::columns_of(options, specs)?;
+    let columns = target::columns_of(options, specs, opened)?;
     let sql = create_table_sql(name, &columns);
     client.batch_execute(&sql).await.map_err(server_error)?;
     notice(&format!("created {name} with {} columns, from a sample of {}", columns.len(), specs[0].name));
@@ -375,6 +377,7 @@ async fn finish(
         // with a higher limit ends it.
         job.rejects.judge(records)?;
         if let Some((ledger, load)) = &job.ledger {
+            check_still_recorded(client, job, ledger, load).await?;
             client.batch_execute("BEGIN").await.map_err(server_error)?;
             ledger.finish(client, load).await?;
             client.batch_execute("COMMIT").await.map_err(server_error)?;
@@ -386,6 +389,26 @@ async fn finish(
         if let Err(error) = client.batch_execute(&analyze).await {
             notice(&format!("the rows are loaded, but ANALYZE failed: {}", server_error(error).fact()));
         }
+    }
+    Ok(())
+}
+
+/// Fails if the server has crashed while an unlogged table was loaded: the lanes have come back, but what was
+/// committed before is gone, from the table and from the ledger alike.
+async fn check_still_recorded(client: &Client, job: &Job, ledger: &Ledger, load: &StoredLoad) -> Result<()> {
+    if !load.unlogged {
+        return Ok(());
+    }
+    let recorded: u64 = ledger.done_ranges(client, load).await?.iter().map(|r| r.rows + r.rejects).sum();
+    let progress = &job.progress;
+    let committed =
+        progress.rows.load(Relaxed) + progress.rows_before.load(Relaxed) + progress.rejects.load(Relaxed);
+    if recorded < committed {
+        return Err(Error::new(
+            Code::Incarnation,
+            format!("{} is unlogged, and a crash of the server has emptied it", job.plan.table.qualified()),
+        )
+        .hint("Give the same command again to load what is missing."));
     }
     Ok(())
 }

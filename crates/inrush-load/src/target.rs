@@ -1,27 +1,32 @@
 //! The table that inputs ask for where there is none: to create it, or to decode against without a server.
 
-use crate::create::{SniffedInput, merged_columns, sniff_input};
+use crate::create::{SniffedInput, merged_columns, sniff_opened};
+use crate::inputs::Opened;
 use crate::options::{ColumnSpec, Options};
 use inrush_core::{
     BaseType, Code, Column, Default, Error, Generated, Identity, PgType, RelKind, Result, Table,
 };
 use inrush_decode::sniff::SniffedColumn;
 use inrush_sink::catalog::TableName;
-use inrush_source::{InputKind, InputSpec};
+use inrush_source::InputSpec;
 
 /// Inputs that are looked at to make a table: the columns of the others are not asked.
 const LOOKED_AT: usize = 64;
 
 /// The columns of the table that the inputs ask for, with names and constants as the user stated them.
 ///
-/// Reads bounded samples of files. Streams are not looked at: sampling would consume them.
-pub(crate) fn columns_of(options: &Options, specs: &[InputSpec]) -> Result<Vec<SniffedColumn>> {
-    let files: Vec<&InputSpec> =
-        specs.iter().filter(|spec| matches!(spec.kind, InputKind::File(_))).take(LOOKED_AT).collect();
-    let sniffed: Vec<SniffedInput> = files
-        .iter()
-        .map(|spec| sniff_input(spec, &options.stated, &options.limits))
-        .collect::<Result<_>>()?;
+/// Looks at bounded samples, of streams without consuming them.
+pub(crate) fn columns_of(
+    options: &Options,
+    specs: &[InputSpec],
+    opened: &Opened,
+) -> Result<Vec<SniffedColumn>> {
+    let mut sniffed: Vec<SniffedInput> = Vec::new();
+    for spec in specs.iter().take(LOOKED_AT) {
+        let mut input = opened.open(spec, &options.limits)?;
+        sniffed.push(sniff_opened(&mut input, spec, &options.stated)?);
+        opened.keep(spec, input);
+    }
     let columns = merged_columns(&sniffed);
     if columns.is_empty() {
         let name = specs.first().map_or("", |spec| &spec.name);
