@@ -96,8 +96,10 @@ fn every_row_exactly_once_whatever_dies() {
             if load.unlogged { "UNLOGGED" } else { "" },
             write(dir.path(), "good.csv", load.good.as_bytes()).display(),
         ));
-        let story = Story { server: &server, database: &database, proxy: &proxy, load: &load, dir: dir.path() };
-        let mut told = format!("round {round}: {:?}, {} bytes, {:?}\n", load.kind, load.bytes.len(), load.args);
+        let story =
+            Story { server: &server, database: &database, proxy: &proxy, load: &load, dir: dir.path() };
+        let mut told =
+            format!("round {round}: {:?}, {} bytes, {:?}\n", load.kind, load.bytes.len(), load.args);
         let faults = 1 + random.below(3);
         for _ in 0..faults {
             // Every kind comes up, however few there are.
@@ -120,10 +122,60 @@ fn every_row_exactly_once_whatever_dies() {
     eprintln!("{killed} kills in {round} loads\n{tally}");
 }
 
+#[test]
+fn a_crash_that_empties_an_unlogged_table() {
+    let server = Postgres::start(&ServerOptions::default());
+    let database = server.fresh_database();
+    database.psql("CREATE UNLOGGED TABLE t (id int PRIMARY KEY)");
+    let dir = tempfile::tempdir().expect("a directory");
+    let file: String = (1..=20_000).map(|id| format!("{id}\n")).collect();
+    write(dir.path(), "t.csv", file.as_bytes());
+    let start = || {
+        let mut command = inrush(dir.path());
+        command.args(["load", "t.csv", "--no-header", "--to", &database.url(), "--jobs", "2"]);
+        command.args(["--chunk", "1000", "--unit-millis", "1", "--max-rate", "60K"]);
+        Running::start(&mut command, None)
+    };
+    let count = || database.try_psql("SELECT count(*), count(DISTINCT id) FROM t").unwrap_or_default();
+    let until_done = || {
+        for _ in 0..TRIES {
+            let mut running = start();
+            assert!(running.wait_until(Instant::now() + PATIENCE).is_some(), "it hangs");
+            if running.finish().code == Some(0) {
+                return;
+            }
+        }
+        panic!("not done after {TRIES} times");
+    };
+
+    // In the middle of the load: the client comes back and must not take the rows before the crash for loaded.
+    let mut running = start();
+    let deadline = Instant::now() + PATIENCE;
+    while !count().starts_with(|c| ('1'..='9').contains(&c)) {
+        assert!(Instant::now() < deadline, "nothing comes");
+    }
+    server.stop(StopMode::Immediate);
+    server.restart();
+    assert!(running.wait_until(Instant::now() + PATIENCE).is_some(), "it hangs");
+    let outcome = running.finish();
+    if outcome.code == Some(0) {
+        assert_eq!(count(), "20000|20000", "{outcome:#?}");
+    }
+    until_done();
+    assert_eq!(count(), "20000|20000", "{outcome:#?}");
+
+    // After the load: the ledger has forgotten it together with the table.
+    server.stop(StopMode::Immediate);
+    server.restart();
+    assert_eq!(count(), "0|0");
+    until_done();
+    assert_eq!(count(), "20000|20000");
+}
+
 /// A file of random size and kind, and how it is loaded.
 fn make_load(random: &mut Random, dir: &Path) -> Load {
-    let kind = *random.pick(&[Kind::Plain, Kind::Plain, Kind::Gzip, Kind::Stdin]);
-    let rows = 200 + random.below(*random.clone().pick(&[2_000, 20_000]));
+    let kind = random.pick(&[Kind::Plain, Kind::Plain, Kind::Gzip, Kind::Stdin]);
+    let rows = 200 + random.below(random.clone().pick(&[2_000, 20_000]));
     let with_rejects = random.one_in(3);
     let crlf = random.one_in(4);
     let end = if crlf { "\r\n" } else { "\n" };
@@ -173,13 +225,13 @@ fn make_load(random: &mut Random, dir: &Path) -> Load {
         "--rejects",
         "bad.csv",
         "--jobs",
-        *random.pick(&["1", "2", "4"]),
+        random.pick(&["1", "2", "4"]),
         "--chunk",
-        *random.pick(&["200", "2000", "20000"]),
+        random.pick(&["200", "2000", "20000"]),
         "--unit-millis",
-        *random.pick(&["1", "10", "100"]),
+        random.pick(&["1", "10", "100"]),
         "--via",
-        *random.pick(&["auto", "copy-text"]),
+        random.pick(&["auto", "copy-text"]),
         "--max-rejects",
         "100000",
     ]
@@ -266,7 +318,11 @@ impl Story<'_> {
                 self.end(running, told)
             }
             Fault::Server | Fault::ServerKilled => {
-                if fault == Fault::Server { self.server.stop(StopMode::Immediate) } else { self.server.kill9() }
+                if fault == Fault::Server {
+                    self.server.stop(StopMode::Immediate)
+                } else {
+                    self.server.kill9()
+                }
                 std::thread::sleep(Duration::from_millis(random.below(300)));
                 self.server.restart();
                 self.end(running, told)
@@ -313,7 +369,9 @@ impl Story<'_> {
     }
 
     fn state(&self) -> String {
-        self.database.try_psql("SELECT state FROM inrush_ledger.loads ORDER BY id DESC LIMIT 1").unwrap_or_default()
+        self.database
+            .try_psql("SELECT state FROM inrush_ledger.loads ORDER BY id DESC LIMIT 1")
+            .unwrap_or_default()
     }
 
     fn check(&self, told: &str) {
@@ -333,7 +391,10 @@ impl Story<'_> {
             .lines()
             .map(|line| {
                 let reject: serde_json::Value = serde_json::from_str(line).expect("a reject is JSON");
-                (reject["record"].as_u64().unwrap_or_default(), reject["sqlstate"].as_str().unwrap_or_default().to_owned())
+                (
+                    reject["record"].as_u64().unwrap_or_default(),
+                    reject["sqlstate"].as_str().unwrap_or_default().to_owned(),
+                )
             })
             .collect();
         let expected: Vec<(u64, String)> =
