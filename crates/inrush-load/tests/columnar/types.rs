@@ -284,7 +284,7 @@ fn times() -> Vec<Case> {
                 None,
                 Some(IntervalMonthDayNano::new(0, 0, 1_500)),
             ]),
-            &["'-14 mons 3 days 0.000001 s'", "NULL", "'0.0000015 s'"],
+            &["'-14 mons 3 days 0.000001 s'", "NULL", "'00:00:00.0000015'"],
         )),
         arrow_only(case(
             "interval",
