@@ -195,6 +195,8 @@ fn open_input(
     let names = columnar.as_ref().map_or(names, Columnar::names);
     let field_names = match (&format, header || columnar.is_some()) {
         (Format::Ndjson, _) => FieldNames::Keys(&keys),
+        // An input without a byte in it has no header to match, and no row to lose.
+        (_, true) if sample.is_empty() => FieldNames::Unnamed,
         (_, true) => FieldNames::Header(&names),
         (_, false) => FieldNames::Unnamed,
     };

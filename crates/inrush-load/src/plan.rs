@@ -72,7 +72,7 @@ impl Plan {
         }
         let (path, path_reason) = choose_path(options, &shapes, &inputs, encoding.as_deref())?;
         let known: Option<u64> = inputs.iter().map(|input| input.uncompressed_len()).sum();
-        let single_unit = known.is_some_and(|bytes| bytes <= SINGLE_UNIT);
+        let single_unit = known.is_some_and(|bytes| bytes <= SINGLE_UNIT.min(options.limits.unit_bytes));
         let atomic = options.atomic || options.ledger == crate::options::LedgerChoice::None;
         // Buffers kept: the queue's, and one for each lane and the reader.
         let keep = options.limits.in_flight / options.limits.chunk.max(1) + options.limits.max_jobs.min(8);
@@ -121,7 +121,8 @@ impl Plan {
         }
         let lanes = self.jobs.unwrap_or(self.limits.max_jobs).max(1) as u64;
         let in_queue = self.limits.in_flight as u64 / 2;
-        (self.limits.unit_bytes_kept.min(in_queue) / lanes).max(self.limits.chunk as u64)
+        let kept = self.limits.unit_bytes_kept.min(in_queue).min(self.limits.unit_bytes);
+        (kept / lanes).max(self.limits.chunk as u64)
     }
 
     /// Hands the buffer of a chunk back to the reader.

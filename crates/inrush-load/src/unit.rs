@@ -61,7 +61,10 @@ impl Unit {
             Work::Rows(rows) => rows.bytes,
             Work::TooLong { reject, .. } => reject.raw.len() as u64,
         };
-        self.held.push(Held::Bytes { work, _permit: Some(permit) });
+        // A unit without a deadline waits until all input has come: the head of a record that is too long, which
+        // is held to the end, must not keep it from coming. Such inputs are small.
+        let kept = self.deadline.is_some() || !matches!(work, Work::TooLong { .. });
+        self.held.push(Held::Bytes { work, _permit: kept.then_some(permit) });
     }
 
     /// Forgets the results of an attempt that did not commit.

@@ -252,6 +252,10 @@ pub struct SpeedArgs {
     /// Milliseconds after which a commit unit is committed
     #[arg(long, value_name = "MS", default_value = "1000", hide = true)]
     pub unit_millis: u64,
+
+    /// Input bytes of one commit unit; a smaller plain file is one unit, up to 16 MiB
+    #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "256MiB", hide = true)]
+    pub unit_bytes: u64,
 }
 
 /// `--jobs`; an own type because clap reads an `Option` as "may be absent".
@@ -327,6 +331,7 @@ impl LoadArgs {
                 .clamp(1, Limits::MAX_RECORD_CEILING),
             chunk: usize::try_from(self.speed.chunk).unwrap_or(usize::MAX).clamp(1, 1 << 30),
             unit_millis: self.speed.unit_millis,
+            unit_bytes: self.speed.unit_bytes,
             ..Limits::default()
         };
         options
