@@ -161,3 +161,55 @@ fn values_out_of_range_are_refused_by_the_server() {
         assert!(reasons.contains("\"record\":2,") && reasons.contains("\"column\":\"id\""), "{reasons}");
     }
 }
+
+#[test]
+fn a_missing_table_gets_the_types_of_the_file() {
+    require_server!(Version::Any);
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let dir = tempfile::tempdir().expect("directory");
+    for file in write_all(dir.path(), 100_000) {
+        load_well(&database, &[&file], |_| ());
+        assert_eq!(
+            database.psql("SELECT count(*), min(pg_typeof(id)::text), min(pg_typeof(s)::text) FROM t"),
+            "150000|bigint|text",
+            "{}",
+            file.display()
+        );
+        database.psql("DROP TABLE t");
+        let mut options = inrush_load::Options::new(vec![file.display().to_string()]);
+        options.jobs = Some(2);
+        let rehearsed =
+            inrush_load::dry_run(&options, Arc::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(rehearsed.report.totals.rows, 150_000, "{}", file.display());
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_loaded_stops_the_load() {
+    require_server!(Version::Any);
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let dir = tempfile::tempdir().expect("directory");
+    let [file, ..] = write_all(dir.path(), 100_000);
+    // The trigger gives the test time: the file is written again while the first rows are on their way.
+    database.psql(
+        "CREATE TABLE t (id bigint, s text);
+         CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN IF new.id = 10 THEN PERFORM pg_sleep(1); END IF; RETURN new; END $$;
+         CREATE TRIGGER w BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION wait()",
+    );
+    let bytes = std::fs::read(&file).expect("read");
+    let writer = std::thread::spawn({
+        let file = file.clone();
+        move || {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            std::fs::write(file, bytes).expect("write");
+        }
+    });
+    let outcome = load(&database, &[&file], |options| options.jobs = Some(1));
+    writer.join().expect("writer");
+    let error = match outcome {
+        Err(error) => error,
+        Ok(finished) => finished.error.expect("the file has changed"),
+    };
+    assert_eq!(error.code(), inrush_core::Code::SourceChanged, "{error}");
+}
