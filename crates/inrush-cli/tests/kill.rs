@@ -133,7 +133,7 @@ fn a_crash_that_empties_an_unlogged_table() {
     let start = || {
         let mut command = inrush(dir.path());
         command.args(["load", "t.csv", "--no-header", "--to", &database.url(), "--jobs", "2"]);
-        command.args(["--chunk", "1000", "--unit-millis", "1", "--max-rate", "60K"]);
+        command.args(["--chunk", "1000", "--unit-millis", "1", "--unit-bytes", "2K", "--max-rate", "60K"]);
         Running::start(&mut command, None)
     };
     let count = || database.try_psql("SELECT count(*), count(DISTINCT id) FROM t").unwrap_or_default();
@@ -230,6 +230,8 @@ fn make_load(random: &mut Random, dir: &Path) -> Load {
         random.pick(&["200", "2000", "20000"]),
         "--unit-millis",
         random.pick(&["1", "10", "100"]),
+        "--unit-bytes",
+        random.pick(&["1K", "10K", "1M"]),
         "--via",
         random.pick(&["auto", "copy-text"]),
         "--max-rejects",
@@ -319,9 +321,9 @@ impl Story<'_> {
             }
             Fault::Server | Fault::ServerKilled => {
                 if fault == Fault::Server {
-                    self.server.stop(StopMode::Immediate)
+                    self.server.stop(StopMode::Immediate);
                 } else {
-                    self.server.kill9()
+                    self.server.kill9();
                 }
                 std::thread::sleep(Duration::from_millis(random.below(300)));
                 self.server.restart();

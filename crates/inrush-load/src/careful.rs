@@ -157,7 +157,7 @@ impl Lane<'_> {
             match step.result {
                 Ok(()) => rows.push(place),
                 Err(bad) => {
-                    let reject = feed.reject(chunk, place, Refusal::Decoder(&bad));
+                    let reject = feed.reject(chunk, &place, Refusal::Decoder(&bad));
                     job.rejects
                         .add(&reject, job.progress.records.load(Relaxed) + records)
                         .map_err(Failure::Fatal)?;
@@ -200,7 +200,7 @@ impl Lane<'_> {
                     .and_then(|i| order.get(i).copied());
                 let dead = row.unwrap_or(rows.len()) as u64;
                 self.job.progress.dead_rows.fetch_add(dead, Relaxed);
-                Ok(Err(Refused { row, refusal }))
+                Ok(Err(Refused { row, refusal: *refusal }))
             }
             Err((_, failure)) => Err(failure),
         }
@@ -336,6 +336,6 @@ impl Piece for ChunkPiece<'_> {
             reason: &refusal.reason,
             column: refusal.column.as_deref(),
         };
-        Ok(self.feed.reject(self.chunk, self.rows[row].clone(), why))
+        Ok(self.feed.reject(self.chunk, &self.rows[row], why))
     }
 }

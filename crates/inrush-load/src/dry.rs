@@ -140,7 +140,7 @@ fn lane(job: &Job) -> Result<()> {
                         }
                         Err(bad) => {
                             let place = Place { record: read - 1, range: step.range };
-                            let reject = feed.reject(&chunk, place, Refusal::Decoder(&bad));
+                            let reject = feed.reject(&chunk, &place, Refusal::Decoder(&bad));
                             job.rejects.add(&reject, records + read)?;
                             rejects.push(reject);
                         }

@@ -107,7 +107,7 @@ impl Feed {
     }
 
     /// A reject for a record of this chunk.
-    pub fn reject(&self, chunk: &Chunk, place: Place, why: Refusal<'_>) -> Reject {
+    pub fn reject(&self, chunk: &Chunk, place: &Place, why: Refusal<'_>) -> Reject {
         let raw = &chunk.bytes[place.range.clone()];
         let before = &chunk.bytes[..place.range.start];
         let lines = memchr::memchr_iter(self.plan.line_end, before).count() as u64;
@@ -155,6 +155,7 @@ pub(crate) struct Place {
 }
 
 /// Why a record was refused.
+#[derive(Clone, Copy)]
 pub(crate) enum Refusal<'a> {
     Decoder(&'a BadRecord),
     Server { sqlstate: &'a str, reason: &'a str, column: Option<&'a str> },

@@ -157,7 +157,7 @@ impl<'a> Lane<'a> {
                         // that the driver cannot use, time and again: the refusal is what there is to say.
                         return Err(match refused {
                             Some(refused) if error.fact().contains("unexpected message") => refused,
-                            _ => lost(error, self.job),
+                            _ => lost(&error, self.job),
                         });
                     }
                     self.reconnect().await?;
@@ -309,7 +309,7 @@ impl<'a> Lane<'a> {
                     }
                     Err(bad) => {
                         let place = Place { record: records - 1, range: step.range };
-                        let reject = feed.reject(chunk, place, Refusal::Decoder(&bad));
+                        let reject = feed.reject(chunk, &place, Refusal::Decoder(&bad));
                         job.rejects
                             .add(&reject, job.progress.records.load(Relaxed) + records)
                             .map_err(Failure::Fatal)?;
@@ -492,7 +492,7 @@ impl<'a> Lane<'a> {
                     return Ok(());
                 }
                 Err(error) if error.code() == Code::Fenced || started.elapsed() > limit => {
-                    return Err(lost(error, self.job));
+                    return Err(lost(&error, self.job));
                 }
                 Err(_) if self.job.progress.stopping() == Stop::Abort => return Err(interrupted()),
                 Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
@@ -509,7 +509,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn lost(error: Error, job: &Job) -> Error {
+fn lost(error: &Error, job: &Job) -> Error {
     let lost = Error::new(Code::ConnectionLost, error.fact().to_owned());
     lost.hint(if job.plan.atomic {
         "Nothing was loaded; give the same command again."

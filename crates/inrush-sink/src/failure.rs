@@ -26,7 +26,7 @@ pub enum Failure {
     /// A deadlock or a serialization failure: the same transaction may succeed now.
     Retry(Error),
     /// The server refused the content of a row.
-    Row(RowFailure),
+    Row(Box<RowFailure>),
     /// Nothing that sending again or leaving out rows would mend.
     Fatal(Error),
 }
@@ -144,7 +144,7 @@ fn read(error: &tokio_postgres::Error, copy: Option<(&str, &[&str])>) -> Failure
     if !about_row {
         return Failure::Fatal(build(Code::Server));
     }
-    Failure::Row(RowFailure {
+    Failure::Row(Box::new(RowFailure {
         error: build(Code::Server),
         sqlstate: sqlstate.to_owned(),
         line: context.as_ref().map(|c| c.line),
@@ -152,7 +152,7 @@ fn read(error: &tokio_postgres::Error, copy: Option<(&str, &[&str])>) -> Failure
         column: column.or_else(|| db.column().map(str::to_owned)),
         constraint: db.constraint().map(str::to_owned),
         reason,
-    })
+    }))
 }
 
 enum Kind {

@@ -223,6 +223,8 @@ impl Reader {
     }
 
     /// The rest of the batch, `None` at its end.
+    // Fallible, and not to be asked again after an error: no iterator.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         let Some((_, batch)) = &self.batch else { return Ok(None) };
         let left = batch.num_rows().saturating_sub(self.next);
@@ -277,6 +279,8 @@ impl<R: Read> ArrowStream<R> {
     }
 
     /// The next record batch as it was written, perhaps without rows; `None` at the end of the stream.
+    // Fallible, and not to be asked again after an error: no iterator.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         while !self.ended {
             if let Some(batch) = self.message()? {

@@ -237,6 +237,8 @@ impl RowReader {
     }
 
     /// The next rows of the range, at most [`BATCH_ROWS`]; `None` at its end.
+    // Fallible, and not to be asked again after an error: no iterator.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         if self.next >= self.end {
             return Ok(None);

@@ -10,3 +10,9 @@ fn kept_inputs_decode_as_they_should() {
     replay("decode_binary", decode::binary);
     replay("decode_ndjson", decode::ndjson);
 }
+
+#[cfg(feature = "columnar")]
+#[test]
+fn kept_files_with_columns_are_read_or_refused() {
+    replay("columnar", crate::columnar::columnar);
+}

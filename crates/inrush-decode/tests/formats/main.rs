@@ -4,6 +4,9 @@
 mod binary;
 #[path = "../../../../fuzz/src/choices.rs"]
 mod choices;
+#[cfg(feature = "columnar")]
+#[path = "../../../../fuzz/src/columnar.rs"]
+mod columnar;
 mod corpus;
 mod csv;
 #[path = "../../../../fuzz/src/decode.rs"]

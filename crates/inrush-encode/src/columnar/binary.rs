@@ -17,6 +17,7 @@ const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331
 const MAX_DIMENSIONS: usize = 6;
 
 /// What a value goes to.
+#[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub encoder: &'a Encoder,
     pub form: &'a Form,
