@@ -52,7 +52,11 @@ pub(crate) async fn open(
     };
     let decision = match &found {
         None => Decision::New,
-        Some(load) => decide(load, options, plan, &inputs, &meaning, &storage)?,
+        Some(load) => match decide(load, options, plan, &inputs, &meaning, &storage) {
+            // Nothing of it is in the table: whatever has changed since, it is in nobody's way.
+            Err(_) if load.state == LoadState::Open && !opening.has_units(load).await? => Decision::New,
+            decision => decision?,
+        },
     };
     match (decision, found) {
         (Decision::Nothing, Some(load)) => Ok(Verdict::Nothing { load }),

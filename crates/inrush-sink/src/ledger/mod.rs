@@ -359,6 +359,24 @@ impl Opening<'_> {
         self.reload(id).await
     }
 
+    /// Fences an open load, which waits for every unit still in flight, and tells whether any of its units has
+    /// been recorded.
+    pub async fn has_units(&self, load: &StoredLoad) -> Result<bool> {
+        let ledger = self.ledger;
+        self.tx
+            .execute(&format!("UPDATE {}.loads SET epoch = epoch + 1 WHERE id = $1", ledger.sql), &[&load.id])
+            .await
+            .map_err(server_error)?;
+        // A statement of its own: its snapshot has what was in flight.
+        let units = ledger.units_table(load.unlogged);
+        let row = self
+            .tx
+            .query_one(&format!("SELECT EXISTS (SELECT 1 FROM {units} WHERE load_id = $1)"), &[&load.id])
+            .await
+            .map_err(server_error)?;
+        Ok(row.get(0))
+    }
+
     /// Takes an open load over: raises its epoch, which waits for every unit still in flight.
     /// `incarnation` replaces the recorded one where the user said `--resume`.
     pub async fn take_over(self, load: i64, incarnation: Option<&[String]>) -> Result<StoredLoad> {
