@@ -31,14 +31,17 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Cforce-frame-pointers"
 bins=
-for target; do bins="$bins --bin $target"; done
+for target; do
+    bins="$bins --bin $target"
+    [ "$target" != columnar ] || bins="$bins --features columnar"
+done
 # shellcheck disable=SC2086 # words on purpose
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="$coverage" CARGO_TARGET_DIR=target \
     cargo build --release --locked --target "$host" $bins
 
 # Inputs are small; what is made of them must be bounded, too, and memory that is asked for and never touched
-# counts.
-limits="-timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=12000"
+# counts. One page or batch of a columnar file may have 1 GiB (MAX_BLOCK_BYTES).
+limits="-timeout=20 -rss_limit_mb=3072 -max_len=12000"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:allocator_may_return_null=1}"
 
 cpu() { # pid -> CPU seconds, user and system
@@ -49,10 +52,12 @@ failed=0
 for target; do
     mkdir -p "corpus/$target" "regressions/$target" "artifacts/$target" "target/found/$target" target/logs
     log=target/logs/$target.log
-    options="$limits -artifact_prefix=artifacts/$target/ -print_final_stats=1"
+    most=512
+    [ "$target" != columnar ] || most=1100
+    options="$limits -malloc_limit_mb=$most -artifact_prefix=artifacts/$target/ -print_final_stats=1"
     if [ "$seconds" = keep ]; then
         # Only what reaches new code: how often it does would make the corpus many times as large.
-        "$build/$target" $limits -use_counters=0 -merge=1 "corpus/$target" "target/found/$target" > "$log" 2>&1 ||
+        "$build/$target" $limits -use_counters=0 -set_cover_merge=1 "corpus/$target" "target/found/$target" > "$log" 2>&1 ||
             { failed=1; say "$target: failed, see fuzz/$log"; continue; }
         say "$target: $(find "corpus/$target" -type f | wc -l) inputs"
         continue

@@ -107,7 +107,7 @@ fn well_formed(ty: &PgType, sent: &[u8], value: &[u8]) {
     let mut bytes = Bytes(sent);
     let number = || std::str::from_utf8(value).expect("digits").trim_matches(is_space);
     match &ty.kind {
-        TypeKind::Array { element } => return array(element, bytes, value),
+        TypeKind::Array { element } => array(element, bytes, value),
         TypeKind::Enum => assert_eq!(sent, value),
         TypeKind::Base(base) => match base {
             BaseType::Text | BaseType::Varchar | BaseType::Bpchar | BaseType::Json => assert_eq!(sent, value),

@@ -7,6 +7,8 @@
 
 pub mod chain;
 pub mod choices;
+#[cfg(feature = "columnar")]
+pub mod columnar;
 pub mod cut;
 pub mod decode;
 pub mod decompress;
