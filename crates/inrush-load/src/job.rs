@@ -54,6 +54,10 @@ impl Job {
     /// Memory between reader and lanes: a chunk for each lane, one being read and two that wait. More would
     /// only fall out of the processor's cache before it is encoded.
     pub fn fit_queue(&self, lanes: usize) {
+        // What cannot be read again stays in memory until its unit commits; `Plan::unit_bytes` counts on it.
+        if self.plan.inputs.iter().any(|input| !input.can_reread) {
+            return;
+        }
         let wanted = self.plan.limits.chunk.saturating_mul(lanes + 3);
         self.queue.set_limit(wanted.min(self.plan.limits.in_flight));
     }
