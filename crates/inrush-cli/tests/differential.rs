@@ -474,9 +474,9 @@ fn write_file(random: &mut Random, rows: &[Row], form: Form) -> String {
                 file.push(if form.csv { ',' } else { '\t' });
             }
             if form.csv {
-                csv(random, value.as_deref(), row.len() == 1, &mut file)
+                csv(random, value.as_deref(), row.len() == 1, &mut file);
             } else {
-                text(random, value.as_deref(), &mut file)
+                text(random, value.as_deref(), &mut file);
             }
         }
         // The last line end may be missing.
@@ -514,7 +514,7 @@ fn text(random: &mut Random, value: Option<&str>, out: &mut String) {
         match c {
             '\\' => out.push_str(if random.one_in(4) { "\\134" } else { "\\\\" }),
             '\n' => out.push_str(random.pick(&["\\n", "\\012", "\\x0a"])),
-            '\r' => out.push_str(random.pick(&["\\r", "\\15", "\\xD"])),
+            '\r' => out.push_str(random.pick(&["\\r", "\\015", "\\x0D"])),
             '\t' => out.push_str(random.pick(&["\\t", "\\\t", "\\x09"])),
             'a' if random.one_in(4) => out.push_str("\\141"),
             'Z' if random.one_in(4) => out.push_str("\\Z"),
