@@ -1,6 +1,6 @@
 //! One load from beginning to end.
 
-use crate::create::create_table_sql;
+use crate::create::{create_table_sql, target_name};
 use crate::inputs::Opened;
 use crate::job::Job;
 use crate::lag;
@@ -191,10 +191,7 @@ async fn prepare(
         .await
         .map_err(server_error)?
         .get(0);
-    let name = match &options.table {
-        Some(name) => TableName::parse(name)?,
-        None => TableName::parse(&crate::inputs::table_name(specs)?)?,
-    };
+    let name = target_name(options.table.as_deref(), specs)?;
     let opened = Opened::default();
     let target = find_or_create(client, options, specs, &opened, &name, notice).await?;
     let server_facts = ServerFacts {
