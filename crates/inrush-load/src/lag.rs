@@ -1,6 +1,6 @@
 //! `--max-lag`: the load pauses while what follows the server's WAL falls behind.
 //!
-//! Watched over a connection of its own, once a second: replicas (by what they have replayed), active
+//! Watched over a connection of its own, twice a second: replicas (by what they have replayed), active
 //! replication slots (by the WAL they hold back), the archiver (by the last segment it has archived), and, where
 //! the server runs on this machine and its data directory can be looked at, the free space of the WAL's device.
 //! An inactive slot is told but not waited for: nobody may ever come back to it.
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio_postgres::Client;
 
-/// How often lag is looked at. WAL of a second is what a pause comes late by.
+/// How often lag is looked at: a pause comes late by the WAL of this time.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Watches until the load ends. Sets and clears [`crate::Progress::pause`].
@@ -87,7 +87,8 @@ async fn worst(client: &Client, max_lag: u64) -> Result<Option<String>> {
                       FROM pg_catalog.pg_replication_slots, now WHERE active AND restart_lsn IS NOT NULL
                     UNION ALL
                     SELECT 'archiver',
-                           (pg_catalog.pg_wal_lsn_diff(now.lsn, '0/0') / now.seg)::bigint * now.seg
+                           -- The segment being written cannot be archived yet: it does not count.
+                           pg_catalog.div(pg_catalog.pg_wal_lsn_diff(now.lsn, '0/0'), now.seg)::bigint * now.seg
                            - (('x' || pg_catalog.substr(wal, 9, 8))::bit(32)::bigint * (4294967296 / now.seg)
                               + ('x' || pg_catalog.substr(wal, 17, 8))::bit(32)::bigint + done) * now.seg
                       FROM now, (
