@@ -7,6 +7,9 @@ use inrush_core::{Code, Error, Result};
 /// Bytes a header is first looked for in; more are read if it is longer.
 const HEADER_SAMPLE: usize = 64 << 10;
 
+/// Bytes of the longest marker that ends COPY text, `\.` and CR LF.
+const END_MARKER: usize = 4;
+
 impl Cutter {
     pub(super) fn skip_byte_order_mark(&mut self) -> Result<()> {
         let head = self.input.peek(4)?;
@@ -30,8 +33,9 @@ impl Cutter {
 
     pub(super) fn take_header(&mut self) -> Result<()> {
         let mut n = HEADER_SAMPLE;
+        // A marker that ends the data is looked for however short records must be.
+        let n_max = (self.max_record + 1).max(END_MARKER);
         let header = loop {
-            let n_max = self.max_record + 1;
             let sample = self.input.peek(n.min(n_max))?;
             if let Some(end) = plain::first_border(&sample, self.borders) {
                 break sample[..end].to_vec();
@@ -46,6 +50,9 @@ impl Cutter {
             }
             n *= 4;
         };
+        if header.is_empty() || plain::is_end_marker(self.borders, &header) {
+            return Ok(());
+        }
         if header.len() > self.max_record {
             return Err(Error::new(
                 Code::RecordTooLong,
@@ -53,9 +60,6 @@ impl Cutter {
             )
             .at(self.input.at(self.input.position()))
             .hint("Check the quote: one that is never closed takes in the whole file."));
-        }
-        if header.is_empty() || plain::is_end_marker(self.borders, &header) {
-            return Ok(());
         }
         self.line += self.count_lines(&header);
         self.input.skip_to(self.input.position() + header.len() as u64)?;
