@@ -1,5 +1,6 @@
 //! The commands around a load, from outside: local, sniff, loads, recover, and what every command has in common.
 
+use inrush_testkit::fixtures::{Case, Form};
 use inrush_testkit::{Database, Postgres, Version};
 use std::fs;
 use std::io::Write;
@@ -428,6 +429,25 @@ fn the_report_is_as_documented() {
         .fails("output");
     assert!(error.contains("no/such/dir.json"), "{error}");
     assert_eq!(database.psql("SELECT count(*) FROM t"), "1");
+}
+
+#[test]
+fn the_wal_writer_is_woken_where_wal_is_written() {
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let place = Place::new(Some(&database));
+    let file = fs::File::create(place.dir.path().join("c1.csv")).expect("a file");
+    Case::C1.write(Form::CsvHeader, 60_000, 1, file).expect("rows");
+    let nudges = |table: &str| {
+        let report = place.run(&["load", "c1.csv", "-t", table, "--report", "-", "--jobs", "2"]).json();
+        report["totals"]["wal_nudges"].as_u64().expect("a number")
+    };
+    assert!(nudges("logged") > 0, "26 MB of WAL, and the WAL writer was never woken");
+    database.psql("CREATE UNLOGGED TABLE unlogged (LIKE logged)");
+    assert_eq!(nudges("unlogged"), 0);
+    assert_eq!(
+        database.psql("SELECT (SELECT count(*) FROM logged), (SELECT count(*) FROM unlogged)"),
+        "60000|60000"
+    );
 }
 
 #[test]

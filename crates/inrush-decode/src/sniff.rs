@@ -134,57 +134,72 @@ pub fn sniff(sample: &Sample<'_>, stated: &Stated) -> Result<Sniffed> {
     }
 }
 
-/// A record of the sample, values copied; `None`: refused by the decoder.
-type SampledRecord = Option<Vec<Option<Vec<u8>>>>;
-
-/// The records of a sample, without the last where it may be cut off.
-fn records(decoder: &mut dyn Decoder, sample: &Sample<'_>) -> Vec<SampledRecord> {
+/// Shows each record of a sample to `see`, without the last where it may be cut off; `None`: refused by the
+/// decoder.
+fn each_record(decoder: &mut dyn Decoder, sample: &Sample<'_>, mut see: impl FnMut(Option<&Record<'_>>)) {
     let chunk = sample.bytes;
     let mut fields = Fields::new();
-    let mut records = Vec::new();
     decoder.begin(chunk);
-    while records.len() < MAX_RECORDS
-        && let Some(step) = decoder.next(chunk, &mut fields)
-    {
+    for _ in 0..MAX_RECORDS {
+        let Some(step) = decoder.next(chunk, &mut fields) else { break };
         if step.range.end == chunk.len() && !sample.complete {
             break;
         }
         let record = Record { input: chunk, fields: &fields };
-        let values = || (0..fields.len()).map(|i| record.get(i).map(<[u8]>::to_vec)).collect();
-        records.push(step.result.is_ok().then(values));
+        see(step.result.is_ok().then_some(&record));
     }
-    records
 }
 
-/// How many fields most of the records have, and how many of them have these.
-fn usual_width(records: &[SampledRecord]) -> (usize, usize) {
-    let mut counts = std::collections::BTreeMap::new();
-    for record in records.iter().flatten() {
-        *counts.entry(record.len()).or_insert(0) += 1;
+/// How many fields the records have.
+#[derive(Default)]
+struct Widths {
+    /// Records, those that were refused among them.
+    records: usize,
+    counts: std::collections::BTreeMap<usize, usize>,
+}
+
+impl Widths {
+    fn see(&mut self, record: Option<&Record<'_>>) {
+        self.records += 1;
+        if let Some(record) = record {
+            *self.counts.entry(record.fields.len()).or_insert(0) += 1;
+        }
     }
-    // Of equally frequent ones the largest: max_by_key gives the last.
-    counts.into_iter().max_by_key(|&(_, count)| count).unwrap_or((0, 0))
+
+    /// How many fields most of the records have, and how many records have these.
+    fn usual(&self) -> (usize, usize) {
+        // Of equally frequent ones the largest: max_by_key gives the last.
+        self.counts.iter().map(|(&width, &count)| (width, count)).max_by_key(|&(_, n)| n).unwrap_or((0, 0))
+    }
 }
 
 fn delimited(sample: &Sample<'_>, stated: &Stated, mut sniffed: Sniffed) -> Sniffed {
-    let mut records = match &sniffed.format {
-        Format::Text(dialect) => records(&mut TextDecoder::new(dialect, None), sample),
-        Format::Csv(dialect) => records(&mut CsvDecoder::new(dialect, None), sample),
-        _ => Vec::new(),
-    };
-    let (width, _) = usual_width(&records);
-    let columns = |records: &[SampledRecord]| {
-        let mut columns = vec![Evidence::default(); width];
-        for record in records.iter().flatten().filter(|record| record.len() == width) {
-            for (column, value) in columns.iter_mut().zip(record) {
-                column.see(value.as_deref());
-            }
+    let decoder = || -> Box<dyn Decoder> {
+        match &sniffed.format {
+            Format::Text(dialect) => Box::new(TextDecoder::new(dialect, None)),
+            Format::Csv(dialect) => Box::new(CsvDecoder::new(dialect, None)),
+            other => unreachable!("{other:?} has no fields with delimiters"),
         }
-        columns
     };
-    let first = records.first().and_then(Clone::clone).filter(|first| first.len() == width);
-    let rest = columns(records.get(1..).unwrap_or_default());
-    let (header, reason) = header::decide(stated.header, first.as_deref(), &rest);
+    let mut widths = Widths::default();
+    each_record(&mut *decoder(), sample, |record| widths.see(record));
+    let (width, fitting) = widths.usual();
+
+    let mut first = None;
+    let mut columns = vec![Evidence::default(); width];
+    let mut number = 0;
+    each_record(&mut *decoder(), sample, |record| {
+        number += 1;
+        let Some(record) = record.filter(|record| record.fields.len() == width) else { return };
+        if number == 1 {
+            first = Some((0..width).map(|i| record.get(i).map(<[u8]>::to_vec)).collect::<Vec<_>>());
+            return;
+        }
+        for (i, column) in columns.iter_mut().enumerate() {
+            column.see(record.get(i));
+        }
+    });
+    let (header, reason) = header::decide(stated.header, first.as_deref(), &columns);
     sniffed.evidence.push(reason);
     sniffed.header = header;
     match &mut sniffed.format {
@@ -192,14 +207,16 @@ fn delimited(sample: &Sample<'_>, stated: &Stated, mut sniffed: Sniffed) -> Snif
         Format::Text(dialect) => dialect.header = header,
         _ => {}
     }
-    let seen = if header { rest } else { columns(&records) };
-    if header && !records.is_empty() {
-        records.remove(0);
+    sniffed.misfits = widths.records - fitting;
+    sniffed.records = widths.records;
+    if header && widths.records > 0 {
+        sniffed.records -= 1;
+        sniffed.misfits -= usize::from(first.is_none());
+    } else if let Some(first) = &first {
+        columns.iter_mut().zip(first).for_each(|(column, value)| column.see(value.as_deref()));
     }
     let names = header::names(first.as_deref().filter(|_| header), width);
-    sniffed.columns = seen.iter().zip(names).map(|(seen, name)| column(name, seen)).collect();
-    sniffed.records = records.len();
-    sniffed.misfits = records.iter().filter(|r| r.as_ref().is_none_or(|r| r.len() != width)).count();
+    sniffed.columns = columns.iter().zip(names).map(|(seen, name)| column(name, seen)).collect();
     sniffed
 }
 
@@ -210,13 +227,15 @@ fn column(name: String, seen: &Evidence) -> SniffedColumn {
 fn ndjson(sample: &Sample<'_>, mut sniffed: Sniffed) -> Sniffed {
     let keys = keys_of(dialect::whole_lines(sample)).keys;
     let mut decoder = NdjsonDecoder::new(keys.iter().map(|key| Key::new(key.name.clone())).collect());
-    let records = records(&mut decoder, sample);
     let mut seen = vec![Evidence::default(); keys.len()];
-    for record in records.iter().flatten() {
-        for (column, value) in seen.iter_mut().zip(record) {
-            column.see(value.as_deref());
+    each_record(&mut decoder, sample, |record| {
+        sniffed.records += 1;
+        sniffed.misfits += usize::from(record.is_none());
+        let Some(record) = record else { return };
+        for (i, column) in seen.iter_mut().enumerate().take(record.fields.len()) {
+            column.see(record.get(i));
         }
-    }
+    });
     sniffed.columns = keys
         .iter()
         .zip(&seen)
@@ -225,8 +244,6 @@ fn ndjson(sample: &Sample<'_>, mut sniffed: Sniffed) -> Sniffed {
             SniffedColumn { ty: json_type(key, seen), ..column(name, seen) }
         })
         .collect();
-    sniffed.records = records.len();
-    sniffed.misfits = records.iter().filter(|record| record.is_none()).count();
     sniffed
 }
 
@@ -256,18 +273,22 @@ fn json_type(key: &ObservedKey, seen: &Evidence) -> BaseType {
 fn binary(sample: &Sample<'_>, mut sniffed: Sniffed) -> Result<Sniffed> {
     let Some(start) = read_header(sample.bytes)? else { return Ok(sniffed) };
     let tuples = Sample { bytes: &sample.bytes[start..], ..*sample };
-    let records = records(&mut BinaryDecoder::new(None), &tuples);
-    let (width, _) = usual_width(&records);
-    let columns = header::names(None, width.min(MAX_FIELDS)).into_iter().enumerate();
-    sniffed.columns = columns
-        .map(|(i, name)| {
-            let is_null = |r: &Vec<Option<Vec<u8>>>| r.get(i).is_some_and(Option::is_none);
-            let nullable = records.iter().flatten().any(is_null);
-            SniffedColumn { name, ty: BaseType::Bytea, nullable }
-        })
-        .collect();
-    sniffed.records = records.len();
-    sniffed.misfits = records.iter().filter(|r| r.as_ref().is_none_or(|r| r.len() != width)).count();
+    let mut widths = Widths::default();
+    each_record(&mut BinaryDecoder::new(None), &tuples, |record| widths.see(record));
+    let (width, fitting) = widths.usual();
+    let mut nullable = vec![false; width.min(MAX_FIELDS)];
+    each_record(&mut BinaryDecoder::new(None), &tuples, |record| {
+        let Some(record) = record else { return };
+        for (i, nullable) in nullable.iter_mut().enumerate().take(record.fields.len()) {
+            *nullable |= record.get(i).is_none();
+        }
+    });
+    let names = header::names(None, nullable.len());
+    let columns = names.into_iter().zip(nullable);
+    sniffed.columns =
+        columns.map(|(name, nullable)| SniffedColumn { name, ty: BaseType::Bytea, nullable }).collect();
+    sniffed.records = widths.records;
+    sniffed.misfits = widths.records - fitting;
     sniffed.evidence.push("a binary COPY file does not tell the types of its columns".to_owned());
     Ok(sniffed)
 }

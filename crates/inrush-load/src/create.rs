@@ -43,9 +43,7 @@ pub fn sniff_input(spec: &InputSpec, stated: &Stated, limits: &Limits) -> Result
 
 /// [`sniff_input`] of an input that is open; nothing of it is consumed.
 pub(crate) fn sniff_opened(input: &mut Input, spec: &InputSpec, stated: &Stated) -> Result<SniffedInput> {
-    let mut bytes = input.peek(SNIFF_BYTES + 1)?;
-    let complete = bytes.len() <= SNIFF_BYTES;
-    bytes.truncate(SNIFF_BYTES);
+    let (bytes, complete) = head(input)?;
     let name_hint = without_compression(&spec.name);
     let sample = Sample { bytes: &bytes, complete, name_hint: Some(name_hint) };
     let mut sniffed = sniff::sniff(&sample, &wishes(stated)?)?;
@@ -64,6 +62,15 @@ pub(crate) fn sniff_opened(input: &mut Input, spec: &InputSpec, stated: &Stated)
         complete,
         sniffed,
     })
+}
+
+/// The bytes of an input that are looked at, and whether these are all.
+pub(crate) fn head(input: &mut Input) -> Result<(Vec<u8>, bool)> {
+    // One byte more tells whether that was all.
+    let mut bytes = input.peek(SNIFF_BYTES + 1)?;
+    let complete = bytes.len() <= SNIFF_BYTES;
+    bytes.truncate(SNIFF_BYTES);
+    Ok((bytes, complete))
 }
 
 /// The columns of a table that holds rows of all these inputs: columns are told by their name where the inputs

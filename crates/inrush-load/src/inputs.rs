@@ -1,7 +1,7 @@
 //! The inputs of a load: each looked at once before anything is sent.
 
 use crate::columnar::Columnar;
-use crate::create::SNIFF_BYTES;
+use crate::create::head;
 use crate::format::{decide_header, dialect_for, eol_of, first_record, sniff_sample};
 use crate::options::Options;
 use crate::shape::{FieldNames, Shape};
@@ -165,8 +165,7 @@ fn open_input(
     shapes: &mut Vec<Shape>,
 ) -> Result<InputPlan> {
     let mut input = opened.open(spec, &options.limits)?;
-    let sample = input.peek(SNIFF_BYTES)?;
-    let complete = input.peek(SNIFF_BYTES + 1)?.len() <= SNIFF_BYTES;
+    let (sample, complete) = head(&mut input)?;
     let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;
     let format = dialect_for(options, table, &sniffed.format, &sample);
     let columnar = match format.is_columnar() {

@@ -5,6 +5,7 @@ use crate::options::MaxRejects;
 use crate::plan::Plan;
 use crate::progress::{Progress, Stop};
 use crate::queue::Queue;
+use crate::walwriter::Nudges;
 use inrush_core::{Chunk, Code, Error, Reject, Result};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::{Ledger, StoredLoad};
@@ -20,6 +21,7 @@ pub(crate) struct Job {
     pub conninfo: ConnInfo,
     /// The ledger and this load in it; `None` with `--no-ledger`.
     pub ledger: Option<(Ledger, StoredLoad)>,
+    pub nudges: Nudges,
     failure: Mutex<Option<Error>>,
 }
 
@@ -47,6 +49,7 @@ impl Job {
             progress,
             conninfo,
             ledger,
+            nudges: Nudges::default(),
             failure: Mutex::new(None),
         }
     }

@@ -375,7 +375,7 @@ impl<'a> Lane<'a> {
         }
         let next = Vec::with_capacity(CopyStream::MESSAGE + CopyStream::MESSAGE / 4);
         let bytes = Bytes::from(std::mem::replace(&mut self.out, next));
-        self.job.progress.bytes_out.fetch_add(bytes.len() as u64, Relaxed);
+        self.job.count_sent(bytes.len() as u64);
         copy.send(bytes).await.map_err(|e| self.session.copy_failure(self.job, *shape, &e))
     }
 
@@ -394,7 +394,7 @@ impl<'a> Lane<'a> {
         if !self.side.is_empty() {
             let mut copy = self.session.start_copy(self.job, shape, WireFormat::Text).await?;
             let side = Bytes::from(std::mem::take(&mut self.side));
-            self.job.progress.bytes_out.fetch_add(side.len() as u64, Relaxed);
+            self.job.count_sent(side.len() as u64);
             let sent = copy.send(side).await;
             sent.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
             let stored = copy.finish().await;

@@ -26,6 +26,7 @@ mod session;
 mod shape;
 mod target;
 mod unit;
+mod walwriter;
 
 pub use create::{
     SNIFF_BYTES, SniffedInput, column_names, create_table_sql, merged_columns, short_name, sniff_input,

@@ -34,6 +34,8 @@ pub struct Progress {
     pub rows_as_text: AtomicU64,
     /// Rows that the server took but did not store (a trigger left them out).
     pub rows_left_out: AtomicU64,
+    /// Times the server's WAL writer was woken.
+    pub wal_nudges: AtomicU64,
     /// Connections in use.
     pub lanes: AtomicUsize,
     /// Nanoseconds spent reading and cutting (reader thread).
@@ -81,6 +83,7 @@ impl Progress {
             dead_rows: AtomicU64::new(0),
             rows_as_text: AtomicU64::new(0),
             rows_left_out: AtomicU64::new(0),
+            wal_nudges: AtomicU64::new(0),
             lanes: AtomicUsize::new(0),
             read_nanos: AtomicU64::new(0),
             encode_nanos: AtomicU64::new(0),

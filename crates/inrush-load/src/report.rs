@@ -151,6 +151,8 @@ pub struct Totals {
     pub retries: u64,
     /// Dead row versions that refused units left in the table.
     pub dead_rows: u64,
+    /// Times the server's WAL writer was woken; each took a transaction id.
+    pub wal_nudges: u64,
     /// Connections.
     pub connections: usize,
 }
@@ -221,6 +223,7 @@ impl Report {
                 units: get(&progress.units),
                 retries: get(&progress.retries),
                 dead_rows: get(&progress.dead_rows),
+                wal_nudges: get(&progress.wal_nudges),
                 connections: progress.lanes.load(Relaxed),
             },
             stages: Stages {

@@ -13,6 +13,7 @@ use crate::reader::{self, ReaderReport};
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
+use crate::walwriter;
 use inrush_core::{Code, Error, Reject, RelKind, Result};
 use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::connect;
@@ -94,7 +95,7 @@ pub fn run(
     job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
     job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
 
-    let ReaderReport { ignored, changed } = work(&job, &done, notice);
+    let ReaderReport { ignored, changed } = work(&job, &done, notice, &runtime, &control.client);
     let mut error = job.take_failure();
     // The server may have been restarted meanwhile: the lanes have come back, and so must we.
     if control.client.is_closed() {
@@ -232,7 +233,15 @@ async fn find_or_create(
 }
 
 /// Runs the reader and the lanes until all input is dealt with or something fails.
-fn work(job: &Job, done: &[RangeDone], notice: &(dyn Fn(&str) + Sync)) -> ReaderReport {
+///
+/// `client`, driven by `runtime`, is the control connection: it keeps the WAL writer at work meanwhile.
+fn work(
+    job: &Job,
+    done: &[RangeDone],
+    notice: &(dyn Fn(&str) + Sync),
+    runtime: &Runtime,
+    client: &Client,
+) -> ReaderReport {
     std::thread::scope(|scope| {
         let reader = std::thread::Builder::new().name("inrush reader".into()).spawn_scoped(scope, || {
             reader::read(job, done).unwrap_or_else(|error| {
@@ -247,6 +256,9 @@ fn work(job: &Job, done: &[RangeDone], notice: &(dyn Fn(&str) + Sync)) -> Reader
                     notice(&format!("--max-lag watches no longer: {}", error.fact()));
                 }
             });
+        }
+        if !job.plan.table.unlogged {
+            scope.spawn(move || runtime.block_on(walwriter::nudge(client, job)));
         }
         let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(job));
         job.fit_queue(first);
@@ -267,6 +279,7 @@ fn work(job: &Job, done: &[RangeDone], notice: &(dyn Fn(&str) + Sync)) -> Reader
         }
         job.queue.abandon();
         job.progress.over.store(true, Relaxed);
+        job.end_nudges();
         match reader.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(report)) => report,
             _ => {

@@ -1,6 +1,6 @@
 //! Which format, and which delimiter, quote, escape, NULL text and line ends.
 
-use super::{FormatName, Sample, SampledRecord, Stated, records, usual_width};
+use super::{FormatName, Sample, Stated, Widths, each_record};
 use crate::binary;
 use crate::csv::CsvDecoder;
 use crate::ndjson::keys_of;
@@ -154,23 +154,42 @@ fn text(sample: &Sample<'_>, stated: &Stated, evidence: &mut Vec<String>) -> For
 /// A CSV dialect that was tried, and how the sample fits it.
 struct Tried {
     dialect: CsvDialect,
-    records: Vec<SampledRecord>,
+    records: usize,
     width: usize,
     fitting: usize,
+    /// NULL texts that occur: the empty one, `\N`, `NULL`.
+    nulls: [bool; 3],
 }
+
+/// NULL texts other than the empty one that are known by sight.
+const NULLS: [&str; 2] = ["\\N", "NULL"];
 
 impl Tried {
     fn new(sample: &Sample<'_>, delimiter: u8, quote: u8, escape: u8) -> Tried {
         let eol = eol(sample.bytes, Some(quote), escape);
         let dialect = CsvDialect { delimiter, quote, escape, eol, ..CsvDialect::default() };
-        let records = records(&mut CsvDecoder::new(&dialect, None), sample);
-        let (width, fitting) = usual_width(&records);
-        Tried { dialect, records, width, fitting }
+        let mut widths = Widths::default();
+        let mut nulls = [false; 3];
+        each_record(&mut CsvDecoder::new(&dialect, None), sample, |record| {
+            widths.see(record);
+            let Some(record) = record else { return };
+            for i in 0..record.fields.len() {
+                match record.get(i) {
+                    // The dialect has the empty text as NULL.
+                    None => nulls[0] = true,
+                    Some(value) if value == NULLS[0].as_bytes() => nulls[1] = true,
+                    Some(value) if value == NULLS[1].as_bytes() => nulls[2] = true,
+                    Some(_) => {}
+                }
+            }
+        });
+        let (width, fitting) = widths.usual();
+        Tried { dialect, records: widths.records, width, fitting, nulls }
     }
 
     /// Records that fit, in thousandths.
     fn share(&self) -> usize {
-        self.fitting * 1000 / self.records.len().max(1)
+        self.fitting * 1000 / self.records.max(1)
     }
 
     /// A delimiter that splits every record, most of them alike.
@@ -187,11 +206,16 @@ fn csv(
 ) -> Result<Format> {
     let quote = stated.quote.unwrap_or_else(|| quote_of(sample, stated));
     let escape = stated.escape.unwrap_or(quote);
-    let best = best_delimiter(sample, quote, escape);
-    let mut tried = match (stated.delimiter.or(usual), best) {
-        (Some(delimiter), best) => {
+    let stated_delimiter = stated.delimiter.or(usual);
+    // Where one is stated, others are only of interest if it splits nothing.
+    let best = || best_delimiter(sample, quote, escape);
+    let mut tried = match (stated_delimiter, stated_delimiter.map_or_else(best, |_| None)) {
+        (Some(delimiter), _) => {
             let tried = Tried::new(sample, delimiter, quote, escape);
-            if let Some(other) = best.filter(|_| tried.width == 1 && tried.records.len() > 1) {
+            if tried.width == 1
+                && tried.records > 1
+                && let Some(other) = best()
+            {
                 return Err(clash(delimiter, &other));
             }
             evidence.push(format!("delimiter {}: stated", name(delimiter)));
@@ -202,7 +226,7 @@ fn csv(
                 "delimiter {}: {} of {} records have {} fields",
                 name(best.dialect.delimiter),
                 best.fitting,
-                best.records.len(),
+                best.records,
                 best.width
             ));
             best
@@ -234,7 +258,7 @@ fn csv(
     }
     let null = match &stated.null {
         Some(null) => null.clone(),
-        None => null_of(&tried.records, evidence),
+        None => null_of(&tried, evidence),
     };
     note_eol(tried.dialect.eol, evidence);
     Ok(Format::Csv(CsvDialect { null, ..tried.dialect }))
@@ -246,7 +270,7 @@ fn clash(delimiter: u8, other: &Tried) -> Error {
         format!(
             "the delimiter {} was stated, but it occurs in none of the first {} records; {} splits them into {} fields",
             name(delimiter),
-            other.records.len(),
+            other.records,
             name(other.dialect.delimiter),
             other.width
         ),
@@ -288,19 +312,15 @@ fn quote_of(sample: &Sample<'_>, stated: &Stated) -> u8 {
 }
 
 /// A NULL text other than the empty one, if it occurs and the empty one does not.
-fn null_of(records: &[SampledRecord], evidence: &mut Vec<String>) -> String {
-    let values = || records.iter().flatten().flatten();
-    // The dialect these were decoded with has the empty text as NULL.
-    if values().any(Option::is_none) {
-        return String::new();
-    }
-    for null in ["\\N", "NULL"] {
-        if values().any(|value| value.as_deref() == Some(null.as_bytes())) {
+fn null_of(tried: &Tried, evidence: &mut Vec<String>) -> String {
+    let [empty, others @ ..] = tried.nulls;
+    match NULLS.iter().zip(others).find(|(_, occurs)| !empty && *occurs) {
+        Some((null, _)) => {
             evidence.push(format!("NULL text {null}: it occurs, and no field is empty"));
-            return null.to_owned();
+            (*null).to_owned()
         }
+        None => String::new(),
     }
-    String::new()
 }
 
 /// How the first line outside quotes ends. In text (no quote) a line end behind the escape is data.
