@@ -214,6 +214,7 @@ impl Bench<'_> {
             .args(["-c", &contender.command])
             .env("PATH", &self.path)
             .env("DSN", server.dsn())
+            .envs(server.environment())
             .env("TABLE", format!("{SCHEMA}.t"))
             .env("CSV", &self.files.csv)
             .env("TEXT", &self.files.text)

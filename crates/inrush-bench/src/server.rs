@@ -65,6 +65,17 @@ impl Server {
         &self.dsn
     }
 
+    /// What tells libpq of an own server, for contenders that take no connection string.
+    pub fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let Some(own) = &self.own else { return Vec::new() };
+        vec![
+            ("PGHOST", own.socket_dir().into()),
+            ("PGPORT", own.port().to_string().into()),
+            ("PGUSER", "postgres".into()),
+            ("PGDATABASE", "postgres".into()),
+        ]
+    }
+
     /// Whether the environment's `PG*` variables are part of how to connect.
     pub fn uses_environment(&self) -> bool {
         self.own.is_none()

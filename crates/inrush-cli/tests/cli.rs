@@ -432,6 +432,28 @@ fn the_report_is_as_documented() {
 }
 
 #[test]
+fn two_files_at_once_under_one_load_id() {
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let place = Place::new(Some(&database));
+    database.psql("CREATE TABLE t (id int)");
+    place.file("a.csv", "1\n");
+    place.file("b.csv", "2\n");
+    for i in 0..8 {
+        let id = format!("at-once-{i}");
+        let both = ["a.csv", "b.csv"].map(|file| {
+            let mut load = place.inrush(&["load", file, "-t", "t", "--load-id", &id]);
+            load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("inrush")
+        });
+        let mut both = both.map(|load| Said::by(load.wait_with_output().expect("an end")));
+        both.sort_by_key(|said| said.code);
+        let [loaded, refused] = both;
+        loaded.ok();
+        refused.fails("source-changed");
+        assert_eq!(database.psql("SELECT count(*) FROM t"), format!("{}", i + 1));
+    }
+}
+
+#[test]
 fn the_wal_writer_is_woken_where_wal_is_written() {
     let database = Postgres::shared(Version::Any).fresh_database();
     let place = Place::new(Some(&database));

@@ -35,11 +35,11 @@ pub(crate) async fn open(
     let name = options.load_id.as_deref();
 
     // Found without the lock first: ending an earlier run's connections may take seconds.
-    let found = ledger.opening(client, &key).await?.find(name).await?;
+    let found = ledger.opening(client, name, &key).await?.find(name).await?;
     if let Some(load) = found.filter(|load| load.state == LoadState::Open) {
         ledger.end_backends(client, load.id, GRACE, notice).await?;
     }
-    let opening = ledger.opening(client, &key).await?;
+    let opening = ledger.opening(client, name, &key).await?;
     let found = opening.find(name).await?;
     let new = NewLoad {
         name,

@@ -119,12 +119,20 @@ impl Ledger {
     /// The schema used unless `--ledger` names another.
     pub const DEFAULT_SCHEMA: &'static str = "inrush_ledger";
 
-    /// Starts opening a load: other runs that open a load of the same key wait until this ends.
-    pub async fn opening<'a>(&'a self, client: &'a mut Client, key: &str) -> Result<Opening<'a>> {
+    /// Starts opening a load: other runs that open a load of the same name or key wait until this ends.
+    pub async fn opening<'a>(
+        &'a self,
+        client: &'a mut Client,
+        name: Option<&str>,
+        key: &str,
+    ) -> Result<Opening<'a>> {
         let tx = client.transaction().await.map_err(server_error)?;
-        tx.query("SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 71))", &[&key])
-            .await
-            .map_err(server_error)?;
+        // Always the name first, so that no two runs wait for each other; 70 and 71 keep the two apart.
+        let locks = [name.map(|name| (name, 70_i64)), Some((key, 71))];
+        for (what, seed) in locks.into_iter().flatten() {
+            let lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, $2))";
+            tx.query(lock, &[&what, &seed]).await.map_err(server_error)?;
+        }
         Ok(Opening { ledger: self, tx, key: key.to_owned() })
     }
 
