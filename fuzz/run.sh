@@ -40,7 +40,7 @@ RUSTC_BOOTSTRAP=1 RUSTFLAGS="$coverage" CARGO_TARGET_DIR=target \
     cargo build --release --locked --target "$host" $bins
 
 # Inputs are small; what is made of them must be bounded, too, and memory that is asked for and never touched
-# counts. One page or batch of a columnar file may have 1 GiB (MAX_BLOCK_BYTES).
+# counts. The Parquet reader reserves what the header of a compressed page says, 2 GiB at most, before it is read.
 limits="-timeout=20 -rss_limit_mb=3072 -max_len=12000"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:allocator_may_return_null=1}"
 
@@ -53,7 +53,7 @@ for target; do
     mkdir -p "corpus/$target" "regressions/$target" "artifacts/$target" "target/found/$target" target/logs
     log=target/logs/$target.log
     most=512
-    [ "$target" != columnar ] || most=1100
+    [ "$target" != columnar ] || most=2100
     options="$limits -malloc_limit_mb=$most -artifact_prefix=artifacts/$target/ -print_final_stats=1"
     if [ "$seconds" = keep ]; then
         # Only what reaches new code: how often it does would make the corpus many times as large.

@@ -11,7 +11,7 @@ pub fn check_utf8(bytes: &[u8]) -> Result<(), usize> {
 }
 
 /// How many bytes at the front, in whole blocks, are ASCII without NUL. Most data is that to its end, and one
-/// pass that looks for both takes half as long as one for each: 0.02 s per GB instead of 0.05.
+/// pass that looks for both is cheaper than one for each.
 fn plain_ascii(bytes: &[u8]) -> usize {
     const BLOCK: usize = 4096;
     // 0 wraps to 255; what is not ASCII stays above 126. A maximum is one vector instruction everywhere.

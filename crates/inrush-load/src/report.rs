@@ -259,7 +259,12 @@ impl Report {
                 format!("{} rows into {}{load}", grouped(t.rows), self.table)
             }
             Outcome::AlreadyLoaded => {
-                format!("nothing loaded: load {} already has these rows", self.load.unwrap_or_default())
+                let rejects = match t.rejects {
+                    0 => String::new(),
+                    n => format!("; records refused then: {}", grouped(n)),
+                };
+                let load = self.load.unwrap_or_default();
+                format!("nothing loaded: load {load} already has these rows{rejects}")
             }
             Outcome::Interrupted => format!("stopped: {} rows are in {}{load}", grouped(t.rows), self.table),
             Outcome::Failed => format!("failed: {} rows are in {}{load}", grouped(t.rows), self.table),

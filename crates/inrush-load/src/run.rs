@@ -71,6 +71,7 @@ pub fn run(
                 report.outcome = Outcome::AlreadyLoaded;
                 report.load = Some(load.id);
                 report.totals.rows_before = u64::try_from(load.rows).unwrap_or_default();
+                report.totals.rejects = u64::try_from(load.rejects).unwrap_or_default();
                 report.notes.push(format!(
                     "load {} of {} has these rows; --again loads them once more",
                     load.id,

@@ -10,7 +10,7 @@
 //! idle while the lanes work, commits an empty transaction after each few megabytes if much WAL is unflushed.
 //! It costs a transaction id and about 40 bytes of WAL each time; logical decoding does not see it, and
 //! nothing depends on it: a lane's commit is as durable as it was. Measured on case C1 with two lanes: 0.89 of
-//! the time on PostgreSQL 15 and 18.
+//! the time on PostgreSQL 15, 0.88 on 18.
 
 use crate::job::Job;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,9 +24,11 @@ const EVERY: u64 = 2 << 20;
 /// Commits asynchronously if there is more unflushed WAL than the WAL writer flushes at once
 /// (`wal_writer_flush_after`, 1 MB by default).
 const NUDGE: &str = "
-    SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_current_xact_id()::text
+    SELECT pg_catalog.set_config('synchronous_commit', 'off', true),
+           pg_catalog.pg_current_xact_id()::pg_catalog.text
      WHERE pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
-                                      pg_catalog.pg_current_wal_flush_lsn()) > 1048576";
+                                      pg_catalog.pg_current_wal_flush_lsn())
+           OPERATOR(pg_catalog.>) 1048576::pg_catalog.numeric";
 
 /// Tells the nudging task that there is something to do.
 #[derive(Default)]

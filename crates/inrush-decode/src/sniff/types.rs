@@ -161,8 +161,8 @@ fn number(value: &str) -> Option<(u32, bool)> {
         forms |= if value.parse::<i64>().is_ok() { form::INT8 } else { 0 };
     }
     let significant = mantissa.bytes().filter(u8::is_ascii_digit).skip_while(|&b| b == b'0').count();
-    // float8in refuses what overflows, and what becomes zero without being it.
-    let in_range = value.parse::<f64>().is_ok_and(|f| f.is_finite() && (f != 0.0 || significant == 0));
+    // float8in refuses what overflows, and what becomes zero without being it; what is denormal loses digits.
+    let in_range = value.parse::<f64>().is_ok_and(|f| f.is_normal() || significant == 0);
     if in_range && significant <= DOUBLE_DIGITS {
         forms |= form::FLOAT8;
     }
@@ -299,6 +299,7 @@ mod tests {
             (&["1.5", "NaN"], Float8),
             (&["1.2345678901234567890", "1e5"], Numeric),
             (&["1e400", "1"], Numeric),
+            (&["1522e-320", "1"], Numeric),
             (&["2024-02-29", "0001-01-01"], Date),
             (&["2024-01-01", "2024-01-01 00:00:00"], Timestamp),
             (&["2024-01-01T23:59:59.123456", "2024-01-01 10:00", "2024-01-01 10:00:00.123456000"], Timestamp),

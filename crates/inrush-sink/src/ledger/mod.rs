@@ -72,6 +72,8 @@ pub struct StoredLoad {
     pub finished_at: Option<String>,
     /// Rows, once it is done.
     pub rows: i64,
+    /// Rejects, once it is done.
+    pub rejects: i64,
     /// Number of unit rows, once it is done.
     pub units: i64,
     /// Number of unit rows now: none of several means that a crash has reset the unlogged ledger.
@@ -421,7 +423,7 @@ impl Ledger {
             "SELECT id, name, epoch, state, target, incarnation, inputs, meaning, unlogged,
                     started_at::text, finished_at::text, rows, units,
                     CASE WHEN unlogged THEN (SELECT count(*) FROM {0}.units_unlogged u WHERE u.load_id = l.id)
-                         ELSE units END, command
+                         ELSE units END, command, rejects
                FROM {0}.loads l",
             self.sql
         )
@@ -456,6 +458,7 @@ impl StoredLoad {
             units: row.get(12),
             units_now: row.get(13),
             command: row.get(14),
+            rejects: row.get(15),
         })
     }
 }
@@ -463,5 +466,5 @@ impl StoredLoad {
 /// The error of a run whose load another run has taken over.
 fn fenced(load: i64) -> Error {
     Error::new(Code::Fenced, format!("another run has taken load {load} over"))
-        .hint("The other run loads what is left; nothing has to be done here.")
+        .hint("If it is the same command, it loads what is left, and nothing has to be done here.")
 }

@@ -1,14 +1,11 @@
 //! What comes before the data: byte order mark, header.
 
-use super::Cutter;
+use super::{Cutter, END_MARKER};
 use crate::scan::{binary, plain};
 use inrush_core::{Code, Error, Result};
 
 /// Bytes a header is first looked for in; more are read if it is longer.
 const HEADER_SAMPLE: usize = 64 << 10;
-
-/// Bytes of the longest marker that ends COPY text, `\.` and CR LF.
-const END_MARKER: usize = 4;
 
 impl Cutter {
     pub(super) fn skip_byte_order_mark(&mut self) -> Result<()> {

@@ -59,6 +59,9 @@ pub struct Ignored {
 /// Bytes read and scanned at a time: they are still in the processor's cache when they are scanned.
 const STEP: usize = 256 << 10;
 
+/// Bytes of the longest marker that ends COPY text, `\.` and CR LF.
+const END_MARKER: usize = 4;
+
 /// Bytes kept of a record that is too long.
 const HEAD: usize = 64 << 10;
 
@@ -403,8 +406,10 @@ impl Cutter {
 
     /// Makes room for a record that fills the buffer, or gives it up as too long.
     fn grow(&mut self) -> Result<()> {
-        // One byte more than allowed tells a record that just fits from one that does not.
-        let most = self.max_record + 1;
+        // One byte more than allowed tells a record that just fits from one that does not. A marker that ends
+        // the data is none, however short records must be.
+        let least = if matches!(self.borders, Borders::Text { .. }) { END_MARKER } else { 1 };
+        let most = (self.max_record + 1).max(least);
         if self.filled >= most {
             return self.too_long();
         }
