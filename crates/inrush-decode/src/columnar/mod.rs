@@ -9,7 +9,7 @@
 //! What a lane holds of a Parquet file: for each column that is loaded the dictionary and one page, each
 //! compressed and not, and one batch of at most [`BATCH_ROWS`] rows and about [`BATCH_BYTES`]. Row groups
 //! are never held whole, so their size does not matter; a page or dictionary of more than
-//! [`MAX_BLOCK_BYTES`] is refused. What a lane holds of an Arrow file or stream: one record batch as it was
+//! [`MAX_BLOCK_BYTES`] as stored is refused (decompressed, the format itself ends at 2 GiB). What a lane holds of an Arrow file or stream: one record batch as it was
 //! written, compressed and not, and the dictionaries. A record batch of more than [`MAX_BLOCK_BYTES`] is refused.
 //!
 //! # Damaged files

@@ -262,12 +262,15 @@ fn is_uuid(value: &str) -> bool {
         })
 }
 
-/// An address, perhaps with the length of its network.
+/// An address, perhaps with the length of its network. What has colons and dots is left to who asks for inet.
 fn is_inet(value: &str) -> bool {
     let (address, bits) = match value.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (value, None),
     };
+    if address.contains(':') && address.contains('.') {
+        return false;
+    }
     let Ok(address) = address.parse::<IpAddr>() else { return false };
     let most = if address.is_ipv4() { 32 } else { 128 };
     bits.is_none_or(|b| (b == "0" || !b.starts_with(['0', '+'])) && b.parse::<u32>().is_ok_and(|n| n <= most))
@@ -308,6 +311,7 @@ mod tests {
             (&["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], Uuid),
             (&["{\"a\":1}", "[]"], Json),
             (&["10.0.0.1", "::1", "10.0.0.0/8"], Inet),
+            (&["::1", "::10.0.0.1/8"], Text),
         ];
         for (values, ty) in cases {
             assert_eq!(of(values), *ty, "{values:?}");
