@@ -6,7 +6,7 @@ use inrush_core::{Code, Error, Result, quote_ident};
 use tokio_postgres::Client;
 
 /// Version of the tables this program writes. Raise it together with an upgrade step.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 /// The tables of version 1. `$schema` is replaced. Column by column:
 /// `loads.key` hash of what makes two commands the same load; `incarnation` `oid:filenode` of the target's
@@ -72,6 +72,35 @@ CREATE TABLE $schema.rejects (
 );
 CREATE UNLOGGED TABLE $schema.rejects_unlogged (LIKE $schema.rejects INCLUDING ALL);
 ";
+
+/// What makes version n + 2 from version n + 1: a new ledger goes the same way. A step may only add what programs
+/// of the version before pass over: one of their loads may be running.
+const UPGRADES: [&str; 1] = [
+    // `levers`: changes that a load has made to its table and that have to be taken back, in the order they were
+    // made; `settings`: what `inrush advise --apply` has set, and what was set before (null: nothing).
+    r"
+CREATE TABLE $schema.levers (
+  load_id bigint NOT NULL,
+  step int NOT NULL,
+  lever text NOT NULL,
+  target oid NOT NULL,
+  detail jsonb NOT NULL,
+  state text NOT NULL DEFAULT 'applied' CHECK (state IN ('applied', 'undone', 'kept')),
+  applied_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  undone_at timestamptz,
+  PRIMARY KEY (load_id, step)
+);
+CREATE TABLE $schema.settings (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text NOT NULL,
+  value text NOT NULL,
+  previous text,
+  applied_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  undone_at timestamptz
+);
+",
+];
+const _: () = assert!(UPGRADES.len() as i32 == VERSION - 1);
 
 impl Ledger {
     /// Finds the ledger in `schema`, makes it where `create` allows and it is missing, and checks that it
@@ -139,6 +168,7 @@ impl Ledger {
             return tx.commit().await.map_err(server_error);
         }
         let mut sql = TABLES.replace("$schema", &self.sql);
+        sql += &self.upgrade_sql(1);
         if !schema_exists {
             sql = format!("CREATE SCHEMA IF NOT EXISTS {}; {sql}", self.sql);
         }
@@ -160,8 +190,42 @@ impl Ledger {
         tx.commit().await.map_err(server_error)
     }
 
+    /// The statements that make the tables of [`VERSION`] from those of an older one.
+    fn upgrade_sql(&self, from: i32) -> String {
+        let done = usize::try_from(from - 1).unwrap_or_default();
+        let steps = UPGRADES.iter().skip(done).map(|step| step.replace("$schema", &self.sql));
+        steps.collect::<String>() + &format!("UPDATE {}.version SET version = {VERSION};", self.sql)
+    }
+
+    /// Brings older tables to [`VERSION`].
+    async fn upgrade(&self, client: &mut Client) -> Result<()> {
+        let tx = client.transaction().await.map_err(server_error)?;
+        // Two programs at once: the second waits here and then finds nothing to do.
+        tx.batch_execute("SELECT pg_catalog.pg_advisory_xact_lock(7117, 1)").await.map_err(server_error)?;
+        let version: i32 = tx
+            .query_one(&format!("SELECT version FROM {}.version", self.sql), &[])
+            .await
+            .map_err(server_error)?
+            .get(0);
+        if version < VERSION {
+            tx.batch_execute(&self.upgrade_sql(version)).await.map_err(|error| {
+                let denied = error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE);
+                let error = server_error(error);
+                if !denied {
+                    return error;
+                }
+                Error::new(
+                    Code::Ledger,
+                    format!("the ledger {} has version {version}, this program uses {VERSION}", self.sql),
+                )
+                .hint("Its owner brings it up to date: `inrush loads list` as that role will do.")
+            })?;
+        }
+        tx.commit().await.map_err(server_error)
+    }
+
     /// Refuses tables that are not plain, or not the schema owner's, or not of a known version.
-    async fn check_tables(&self, client: &Client, schema: u32) -> Result<()> {
+    async fn check_tables(&self, client: &mut Client, schema: u32) -> Result<()> {
         let odd = client
             .query_opt(
                 "SELECT c.relname::text,
@@ -205,6 +269,7 @@ impl Ledger {
             })?;
         match version.map(|row| row.get::<_, i32>(0)) {
             Some(VERSION) => Ok(()),
+            Some(older) if (1..VERSION).contains(&older) => self.upgrade(client).await,
             Some(other) => Err(Error::new(
                 Code::Ledger,
                 format!("the ledger {} has version {other}, this program knows {VERSION}", self.sql),
