@@ -1,7 +1,7 @@
 # Everything a person needs, by name. `make help` lists it.
 
 CARGO  ?= cargo
-INRUSH ?= target/release/inrush
+INRUSH ?= $(or $(CARGO_TARGET_DIR),target)/release/inrush
 # Kills of `make kill-test`.
 N      ?= 200
 # CPU seconds of each target of `make fuzz`.

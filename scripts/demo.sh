@@ -5,7 +5,11 @@
 set -eu
 rows=${ROWS:-610000}
 file=demo/c1-$rows.csv
-inrush=target/release/inrush
+# Where cargo builds is a setting of the user's: CARGO_TARGET_DIR, or a cargo configuration file.
+target=$("${CARGO:-cargo}" metadata --format-version 1 --no-deps --offline |
+    sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+[ "$target" != "$PWD/target" ] || target=target
+inrush=$target/release/inrush
 
 # Shows a command so that it can be pasted, and runs it.
 step() {
@@ -21,12 +25,12 @@ step "${CARGO:-cargo}" build --release --locked --bin inrush
 mkdir -p demo
 if [ ! -s "$file" ]; then
     # Under another name until it is whole: an interrupted demo must not leave half a file behind.
-    step $inrush bench data c1 --rows "$rows" --header "$file.part"
+    step "$inrush" bench data c1 --rows "$rows" --header "$file.part"
     mv "$file.part" "$file"
 fi
-step $inrush local start
-url=$($inrush local url)
-step $inrush load "$file" --table demo_c1 --to "$url"
+step "$inrush" local start
+url=$("$inrush" local url)
+step "$inrush" load "$file" --table demo_c1 --to "$url"
 
 cat <<END
 
