@@ -20,6 +20,7 @@ use inrush_decode::columnar::{ArrowStream, Kind, ReadAt, RowFile, RowReader, bas
 use inrush_decode::sniff::SniffedColumn;
 use inrush_encode::EncodeColumn;
 use inrush_encode::columnar::ColumnarEncoder;
+use inrush_profile::Stage;
 use inrush_sink::copy::CopyStream;
 use inrush_sink::failure::{Failure, RowFailure};
 use inrush_sink::ledger::RangeDone;
@@ -425,6 +426,7 @@ impl Lane<'_> {
             let mut i = 0;
             while i < batch.num_rows() {
                 let encoding = Instant::now();
+                self.enter(Stage::Encode);
                 let feed = self.column_feeds.get_mut(&rows.input).expect("made above");
                 while i < batch.num_rows()
                     && self.out.len() < CopyStream::MESSAGE

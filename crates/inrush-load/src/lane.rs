@@ -15,11 +15,13 @@ use crate::unit::{Held, Unit};
 use bytes::Bytes;
 use inrush_core::{Chunk, Code, Error, Result};
 use inrush_encode::copy_binary;
+use inrush_profile::Stage;
 use inrush_sink::copy::{CopyStream, WireFormat};
 use inrush_sink::failure::{Failure, server_error};
 use inrush_sink::ledger::{RangeDone, UnitLedger};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,8 @@ pub(crate) struct Lane<'a> {
     /// The main COPY that is open, and the shape it is for.
     copy: Option<(usize, CopyStream)>,
     number: usize,
+    /// What the sampler knows of this lane.
+    gauge: Arc<inrush_profile::Lane>,
     /// Message under construction.
     pub out: Vec<u8>,
     /// Rows for the COPY text beside the main COPY.
@@ -52,7 +56,8 @@ enum Mode {
 impl<'a> Lane<'a> {
     /// Connects a lane and records its backend.
     pub async fn connect(job: &'a Job, number: usize) -> Result<Lane<'a>> {
-        let session = Session::open(job).await?;
+        let gauge = job.progress.recorder.lanes.add();
+        let session = Session::open(job, &gauge).await?;
         Ok(Lane {
             job,
             session,
@@ -60,6 +65,7 @@ impl<'a> Lane<'a> {
             column_feeds: HashMap::new(),
             copy: None,
             number,
+            gauge,
             out: Vec::with_capacity(CopyStream::MESSAGE * 2),
             side: Vec::new(),
         })
@@ -75,6 +81,7 @@ impl<'a> Lane<'a> {
         }
         loop {
             let waited = Instant::now();
+            self.enter(Stage::Input);
             let popped = self.job.queue.pop(None);
             add_time(&self.job.progress.wait_nanos, waited.elapsed());
             match popped {
@@ -89,6 +96,11 @@ impl<'a> Lane<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tells the sampler what this lane does from now on.
+    pub fn enter(&self, stage: Stage) {
+        self.gauge.enter(stage);
     }
 
     /// Sees one unit through to its commit.
@@ -195,6 +207,7 @@ impl<'a> Lane<'a> {
                 break;
             }
             let waited = Instant::now();
+            self.enter(Stage::Input);
             let popped = self.job.queue.pop(unit.deadline);
             add_time(&self.job.progress.wait_nanos, waited.elapsed());
             match popped {
@@ -292,6 +305,7 @@ impl<'a> Lane<'a> {
         self.feed(chunk.input)?.begin(&chunk.bytes);
         loop {
             let started = Instant::now();
+            self.enter(Stage::Encode);
             let feed = self.feeds.get_mut(&chunk.input).expect("made above");
             let mut ended = true;
             while let Some(step) = feed.next(&chunk.bytes) {
@@ -358,6 +372,7 @@ impl<'a> Lane<'a> {
             return Ok(());
         }
         self.finish_copies(unit).await?;
+        self.enter(Stage::Answer);
         let format = self.job.plan.wire(input);
         let copy = self.session.start_copy(self.job, input.shape, format).await?;
         self.copy = Some((input.shape, copy));
@@ -373,6 +388,7 @@ impl<'a> Lane<'a> {
         if self.out.is_empty() {
             return Ok(());
         }
+        self.gauge.enter(Stage::Send);
         let next = Vec::with_capacity(CopyStream::MESSAGE + CopyStream::MESSAGE / 4);
         let bytes = Bytes::from(std::mem::replace(&mut self.out, next));
         self.job.count_sent(bytes.len() as u64);
@@ -387,6 +403,7 @@ impl<'a> Lane<'a> {
             self.out.extend_from_slice(copy_binary::TRAILER);
         }
         self.flush().await?;
+        self.enter(Stage::Answer);
         if let Some((_, copy)) = self.copy.take() {
             let stored = copy.finish().await;
             unit.stored += stored.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
@@ -406,6 +423,7 @@ impl<'a> Lane<'a> {
     /// First statements of a unit.
     pub async fn begin(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
+        self.enter(Stage::Answer);
         if self.job.plan.atomic {
             self.session.execute("SAVEPOINT inrush_unit").await?;
         } else {
@@ -421,6 +439,7 @@ impl<'a> Lane<'a> {
     /// Last statements of a unit: its ledger rows, then COMMIT.
     pub async fn commit(&mut self, unit: &mut Unit) -> Result<(), Failure> {
         let started = Instant::now();
+        self.enter(Stage::Answer);
         unit.settle_left_out();
         if let Some(ledger) = &self.session.ledger {
             ledger.record(&self.session.connected.client, &unit.record).await?;
@@ -479,7 +498,7 @@ impl<'a> Lane<'a> {
         let started = Instant::now();
         let limit = Duration::from_secs(self.job.plan.limits.reconnect_secs);
         loop {
-            let attempt = match Session::open(self.job).await {
+            let attempt = match Session::open(self.job, &self.gauge).await {
                 Ok(session) => match session.wait_until_gone(&old).await {
                     Ok(()) => Ok(session),
                     Err(error) => Err(error),
@@ -506,6 +525,12 @@ impl<'a> Lane<'a> {
             return Ok(false);
         };
         UnitLedger::has(ledger, &self.session.connected.client, load, range).await.map_err(server_error)
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        self.gauge.ended();
     }
 }
 

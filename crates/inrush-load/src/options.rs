@@ -49,6 +49,8 @@ pub struct Options {
     pub max_rate: Option<u64>,
     /// Bytes of WAL that replicas, slots and the archiver may be behind before the load pauses.
     pub max_lag: Option<u64>,
+    /// Looks per second at what the load's backends wait for; `None` does not look.
+    pub sample_hz: Option<u32>,
     /// The arguments of the command that asks for it, with absolute paths and without the server's name. The
     /// ledger keeps them, so that `inrush recover` can give the command again.
     pub command: Vec<String>,
@@ -157,6 +159,7 @@ impl Options {
             create: true,
             max_rate: None,
             max_lag: None,
+            sample_hz: Some(inrush_profile::SamplerOptions::DEFAULT_HZ),
             command: Vec::new(),
         }
     }

@@ -41,6 +41,7 @@ pub(crate) struct Plan {
     pub jobs: Option<usize>,
     pub max_rate: Option<u64>,
     pub max_lag: Option<u64>,
+    pub sample_hz: Option<u32>,
     /// All input fits one commit unit: it goes as one, on one connection.
     pub single_unit: bool,
     pub pool: BufferPool,
@@ -92,6 +93,7 @@ impl Plan {
             jobs: if atomic || single_unit { Some(1) } else { options.jobs },
             max_rate: options.max_rate,
             max_lag: options.max_lag,
+            sample_hz: options.sample_hz,
             single_unit,
         })
     }

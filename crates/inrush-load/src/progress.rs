@@ -1,5 +1,6 @@
 //! Counters that the stages add to and that a progress display or the report reads at any time.
 
+use inrush_profile::Recorder;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub struct Progress {
     pub wait_nanos: AtomicU64,
     /// Nanoseconds lanes waited for statements other than COPY data: begin, record, commit.
     pub commit_nanos: AtomicU64,
+    /// What the lanes do and what their backends wait for.
+    pub recorder: Recorder,
     stop: AtomicU8,
     paused: AtomicBool,
     /// The lanes have ended.
@@ -90,6 +93,7 @@ impl Progress {
             send_nanos: AtomicU64::new(0),
             wait_nanos: AtomicU64::new(0),
             commit_nanos: AtomicU64::new(0),
+            recorder: Recorder::default(),
             stop: AtomicU8::new(0),
             paused: AtomicBool::new(false),
             over: AtomicBool::new(false),

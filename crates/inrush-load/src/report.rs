@@ -4,6 +4,7 @@ use crate::options::Options;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
 use inrush_core::Error;
+use inrush_profile::Profile;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,6 +48,9 @@ pub struct Report {
     pub totals: Totals,
     /// Where the client's time went, in seconds, summed over threads.
     pub stages: Stages,
+    /// Where the time of the server's backends went; none for a load that was over before the first sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Things the user should know.
     pub notes: Vec<String>,
 }
@@ -233,6 +237,7 @@ impl Report {
                 commit: seconds(get(&progress.commit_nanos)),
                 wait: seconds(get(&progress.wait_nanos)),
             },
+            profile: progress.recorder.profile(),
             notes,
         }
     }
@@ -332,6 +337,15 @@ impl Report {
                 s.read, s.encode, s.send, s.commit, s.wait
             ),
         );
+        if let Some(profile) = &self.profile {
+            if let Some(limit) = &profile.limit {
+                line(&mut out, "limit", limit.sentence.clone());
+                line(&mut out, "server", profile.split_in_words());
+            }
+            for blocker in &profile.blockers {
+                line(&mut out, "blocked", format!("{:.0} s by {blocker}", blocker.waited_seconds));
+            }
+        }
         line(&mut out, "units", format!("{} committed, {} sent again", t.units, t.retries));
         if t.dead_rows > 0 {
             line(

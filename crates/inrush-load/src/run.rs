@@ -15,6 +15,7 @@ use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
 use crate::walwriter;
 use inrush_core::{Code, Error, Reject, RelKind, Result};
+use inrush_profile::SamplerOptions;
 use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
@@ -258,6 +259,9 @@ fn work(
                 }
             });
         }
+        if let Some(hz) = job.plan.sample_hz {
+            scope.spawn(move || sample(job, hz, notice));
+        }
         if !job.plan.table.unlogged {
             scope.spawn(move || runtime.block_on(walwriter::nudge(client, job)));
         }
@@ -281,6 +285,7 @@ fn work(
         job.queue.abandon();
         job.progress.over.store(true, Relaxed);
         job.end_nudges();
+        job.progress.recorder.end();
         match reader.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(report)) => report,
             _ => {
@@ -289,6 +294,19 @@ fn work(
             }
         }
     })
+}
+
+/// Samples what the lanes' backends wait for, until the lanes have ended. The load goes on without if that is not
+/// possible.
+fn sample(job: &Job, hz: u32, notice: &(dyn Fn(&str) + Sync)) {
+    // A connection costs a few milliseconds of both processors: a load that is over by then is not slowed down.
+    let options =
+        SamplerOptions { hz, after: Duration::from_millis(100), application: "inrush load: sampler" };
+    let progress = &job.progress;
+    let counted = || (progress.bytes_in.load(Relaxed), progress.rows.load(Relaxed));
+    if let Err(error) = inrush_profile::run(&progress.recorder, &job.conninfo, &options, &counted, notice) {
+        tracing::debug!(%error, "the load is not sampled");
+    }
 }
 
 /// Lanes to begin with when none were asked for: the processors this machine has, at most four.

@@ -26,8 +26,11 @@ pub(crate) struct Session {
 
 impl Session {
     /// Connects, and records the backend in the ledger before it can do anything.
-    pub async fn open(job: &Job) -> Result<Session> {
+    ///
+    /// `lane` is told which backend it has now.
+    pub async fn open(job: &Job, lane: &inrush_profile::Lane) -> Result<Session> {
         let connected = connect(&job.conninfo, "inrush load").await?;
+        lane.connected(connected.backend_pid);
         let row = connected
             .client
             .query_one(

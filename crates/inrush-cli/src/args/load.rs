@@ -4,6 +4,7 @@ use super::{ServerArgs, values};
 use clap::{Args, ValueEnum};
 use inrush_core::Limits;
 use inrush_load::{LedgerChoice, MaxRejects, Options, Stated, Via};
+use inrush_profile::SamplerOptions;
 use inrush_sink::ledger::Ledger;
 use std::path::PathBuf;
 
@@ -245,6 +246,13 @@ pub struct SpeedArgs {
     #[arg(long, value_parser = values::bytes, value_name = "SIZE")]
     pub max_lag: Option<u64>,
 
+    /// Looks per second at what the server's processes wait for; 0 for none
+    ///
+    /// Over one more connection, from a tenth of a second on. The report says where the time went.
+    #[arg(long, value_name = "N", default_value_t = SamplerOptions::DEFAULT_HZ,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub sample_hz: u32,
+
     /// Bytes of one chunk
     #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "4MiB", hide = true)]
     pub chunk: u64,
@@ -325,6 +333,7 @@ impl LoadArgs {
         options.analyze = !self.speed.no_analyze;
         options.max_rate = self.speed.max_rate;
         options.max_lag = self.speed.max_lag;
+        options.sample_hz = (self.speed.sample_hz > 0).then_some(self.speed.sample_hz);
         options.limits = Limits {
             max_record: usize::try_from(self.speed.max_record)
                 .unwrap_or(usize::MAX)
