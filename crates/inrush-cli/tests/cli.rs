@@ -380,8 +380,8 @@ fn fields(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
             for (name, value) in object {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 found.push(path.clone());
-                // Dialect and position have the fields of their kind.
-                if !["inputs[].format", "error.position"].contains(&path.as_str()) {
+                // Dialect and position have the fields of their kind; the profile has a page of its own.
+                if !["inputs[].format", "error.position", "profile"].contains(&path.as_str()) {
                     fields(value, &path, found);
                 }
             }
@@ -403,11 +403,13 @@ fn the_report_is_as_documented() {
     let database = Postgres::shared(Version::Any).fresh_database();
     let place = Place::new(Some(&database));
     database.psql("CREATE TABLE t (id int, name text)");
-    place.file("good.csv", "1,x\n");
+    place.file("good.csv", &"1,x\n".repeat(20_000));
     place.file("bad.csv", "1,x\nx,x\n");
-    let good = place.run(&["load", "good.csv", "-t", "t", "--report", "-"]).json();
+    // Slow enough to be sampled.
+    let slow = ["--max-rate", "160KB", "--chunk", "4KiB"];
+    let good = place.run(&[&["load", "good.csv", "-t", "t", "--report", "-"], &slow[..]].concat()).json();
     assert_eq!((good["version"].as_i64(), good["outcome"].as_str()), (Some(1), Some("loaded")));
-    assert_eq!(good["totals"]["rows"], 1);
+    assert_eq!(good["totals"]["rows"], 20_000);
     place.run(&["load", "bad.csv", "-t", "t", "--report", "r.json", "--quiet"]).fails("rejects");
     let bad = fs::read_to_string(place.dir.path().join("r.json")).expect("a report of the failure");
     let bad: serde_json::Value = serde_json::from_str(&bad).expect("JSON");
@@ -428,7 +430,7 @@ fn the_report_is_as_documented() {
         .run(&["load", "good.csv", "-t", "t", "--again", "--report", "no/such/dir.json"])
         .fails("output");
     assert!(error.contains("no/such/dir.json"), "{error}");
-    assert_eq!(database.psql("SELECT count(*) FROM t"), "1");
+    assert_eq!(database.psql("SELECT count(*) FROM t"), "20000");
 }
 
 #[test]
