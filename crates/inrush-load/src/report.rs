@@ -1,5 +1,6 @@
 //! What a load tells at its end. JSON first; the terminal text is made from it.
 
+use crate::levers::Pulled;
 use crate::options::Options;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
@@ -48,6 +49,9 @@ pub struct Report {
     pub totals: Totals,
     /// Where the client's time went, in seconds, summed over threads.
     pub stages: Stages,
+    /// Levers that were pulled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pulled: Vec<Pulled>,
     /// Where the time of the server's backends went; none for a load that was over before the first sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
@@ -174,6 +178,8 @@ pub struct Stages {
     pub commit: f64,
     /// Lanes: waiting for the reader.
     pub wait: f64,
+    /// At the end: taking levers back, such as making indexes again.
+    pub put_back: f64,
 }
 
 // Seconds for a person: 52 bits of nanoseconds are 52 days.
@@ -236,7 +242,9 @@ impl Report {
                 send: seconds(get(&progress.send_nanos)),
                 commit: seconds(get(&progress.commit_nanos)),
                 wait: seconds(get(&progress.wait_nanos)),
+                put_back: seconds(get(&progress.put_back_nanos)),
             },
+            pulled: Vec::new(),
             profile: progress.recorder.profile(),
             notes,
         }
@@ -337,6 +345,13 @@ impl Report {
                 s.read, s.encode, s.send, s.commit, s.wait
             ),
         );
+        for pulled in &self.pulled {
+            let why = pulled.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            line(&mut out, "lever", format!("--{}: {}{why}", pulled.lever, pulled.what));
+        }
+        if s.put_back >= 0.005 {
+            line(&mut out, "put back", format!("{:.2} s", s.put_back));
+        }
         if let Some(profile) = &self.profile {
             if let Some(limit) = &profile.limit {
                 line(&mut out, "limit", limit.sentence.clone());

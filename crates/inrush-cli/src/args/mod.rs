@@ -1,6 +1,7 @@
 //! The command line. Parsing validates and touches nothing of the world.
 
 mod bench;
+mod levers;
 mod load;
 mod loads;
 mod local;

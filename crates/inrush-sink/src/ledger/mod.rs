@@ -19,11 +19,13 @@
 //! triggers, rules and row security. Anything else is refused.
 
 mod admin;
+mod levers;
 mod recover;
 mod schema;
 mod unit;
 
 pub use admin::{LoadSummary, UndoOutcome};
+pub use levers::{LeverStep, Settled};
 pub use recover::LoadConnection;
 pub use unit::{RangeDone, UnitLedger, UnitRecord};
 
