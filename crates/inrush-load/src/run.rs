@@ -103,6 +103,7 @@ pub fn run(
                     load: &mut stored,
                     table: &mut plan.table,
                     resumed: !done.is_empty(),
+                    bytes: plan.inputs.iter().map(|input| input.uncompressed_len()).sum(),
                     notice,
                 };
                 match runtime.block_on(levers::pull(&mut hand, &target, conninfo)) {
@@ -125,7 +126,7 @@ pub fn run(
     job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
     job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
 
-    let ReaderReport { ignored, changed } = work(&job, &done, notice, &runtime, &control.client);
+    let ReaderReport { ignored, changed } = work(&job, options, &done, notice, &runtime, &control.client);
     let mut error = job.take_failure();
     if job.plan.drop_cache {
         // What was read ahead, and columnar files, of which each lane reads its part.
@@ -147,6 +148,7 @@ pub fn run(
     report.load = job.ledger.as_ref().map(|(_, load)| load.id);
     report.resumed = resumed;
     report.pulled = pulled;
+    report.pulled.extend(job.take_pulled());
     report.notes.extend(left);
     for (name, bytes) in ignored {
         report.notes.push(format!("{name}: {bytes} bytes after the end-of-data marker \\. were not read"));
@@ -320,6 +322,7 @@ async fn find_or_create(
 /// `client`, driven by `runtime`, is the control connection: it keeps the WAL writer at work meanwhile.
 fn work(
     job: &Job,
+    options: &Options,
     done: &[RangeDone],
     notice: &(dyn Fn(&str) + Sync),
     runtime: &Runtime,
@@ -339,6 +342,9 @@ fn work(
                     notice(&format!("--max-lag watches no longer: {}", error.fact()));
                 }
             });
+        }
+        if options.levers.fast {
+            scope.spawn(move || choose(job, options, notice));
         }
         if let Some(hz) = job.plan.sample_hz {
             scope.spawn(move || sample(job, hz, notice));
@@ -375,6 +381,21 @@ fn work(
             }
         }
     })
+}
+
+/// Chooses levers by what the first seconds show. That nothing comes of it does not stop the load.
+fn choose(job: &Job, options: &Options, notice: &(dyn Fn(&str) + Sync)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return };
+    match runtime.block_on(levers::after_first_seconds(job, options, notice)) {
+        Ok(pulled) => {
+            for pulled in &pulled {
+                notice(&format!("--{}: {}", pulled.lever, pulled.what));
+            }
+            job.keep_pulled(pulled);
+        }
+        Err(error) => notice(&format!("--fast chooses nothing more: {}", error.fact())),
+    }
 }
 
 /// Samples what the lanes' backends wait for, until the lanes have ended. The load goes on without if that is not

@@ -9,12 +9,14 @@
 
 mod autovacuum;
 mod check;
+mod fast;
 mod foreign_keys;
 mod indexes;
 mod persistence;
 mod truncate;
 
 pub(crate) use check::check;
+pub(crate) use fast::after_first_seconds;
 pub(crate) use truncate::statement as truncate_statement;
 pub(crate) use truncate::in_transaction as truncate_in_transaction;
 
@@ -102,6 +104,8 @@ pub(crate) struct Hand<'a> {
     pub table: &'a mut Table,
     /// Rows of earlier runs of this load are in the table.
     pub resumed: bool,
+    /// Bytes of the inputs without compression, where they are known.
+    pub bytes: Option<u64>,
     pub notice: &'a (dyn Fn(&str) + Sync),
 }
 
@@ -131,6 +135,11 @@ pub(crate) async fn pull(hand: &mut Hand<'_>, target: &Target, conninfo: &ConnIn
     if let Some(names) = &wanted.defer_indexes {
         let names = names.clone();
         pulled.extend(indexes::pull(client, hand, &names).await?);
+    }
+    if wanted.fast {
+        let state = target.state(client).await?;
+        let bytes = hand.bytes;
+        pulled.extend(fast::at_once(client, hand, target, &state, bytes).await?);
     }
     Ok(pulled)
 }
