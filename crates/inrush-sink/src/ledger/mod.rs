@@ -21,10 +21,12 @@
 mod admin;
 mod recover;
 mod schema;
+mod settings;
 mod unit;
 
 pub use admin::{LoadSummary, UndoOutcome};
 pub use recover::LoadConnection;
+pub use settings::AppliedSetting;
 pub use unit::{RangeDone, UnitLedger, UnitRecord};
 
 use futures_util::TryStreamExt;

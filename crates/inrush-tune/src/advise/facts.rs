@@ -1,0 +1,557 @@
+//! What a server says about itself, in a few round trips.
+//!
+//! Anybody who may connect gets facts: what a role may not see is listed in [`ServerFacts::not_visible`] and is no
+//! error. Every name in the queries is qualified, operators included: whoever asks is likely to be a superuser.
+
+use super::machine::{self, Machine};
+use inrush_core::{Code, Error, Result};
+use inrush_sink::failure::server_error;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+/// The settings that are read: those the rules look at, and those that tell how the server is built.
+const SETTINGS: &[&str] = &[
+    "allow_alter_system",
+    "archive_command",
+    "archive_library",
+    "archive_mode",
+    "archive_timeout",
+    "autovacuum",
+    "autovacuum_max_workers",
+    "autovacuum_work_mem",
+    "block_size",
+    "checkpoint_completion_target",
+    "checkpoint_timeout",
+    "data_checksums",
+    "data_directory",
+    "fsync",
+    "full_page_writes",
+    "maintenance_work_mem",
+    "max_parallel_maintenance_workers",
+    "max_parallel_workers",
+    "max_slot_wal_keep_size",
+    "max_wal_senders",
+    "max_wal_size",
+    "max_worker_processes",
+    "port",
+    "shared_buffers",
+    "summarize_wal",
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "wal_buffers",
+    "wal_compression",
+    "wal_keep_size",
+    "wal_level",
+    "wal_segment_size",
+    "wal_writer_delay",
+];
+
+/// Roles by which managed services can be told, with what the service is called.
+const MANAGED: &[(&str, &str)] = &[
+    ("rds_superuser", "Amazon RDS or Aurora"),
+    ("cloudsqlsuperuser", "Google Cloud SQL"),
+    ("alloydbsuperuser", "Google AlloyDB"),
+    ("azure_pg_admin", "Azure Database for PostgreSQL"),
+    ("neon_superuser", "Neon"),
+    ("supabase_admin", "Supabase"),
+];
+
+/// A server as far as it can be seen.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ServerFacts {
+    /// server_version_num: 150004 for 15.4.
+    pub version_num: u32,
+    /// The version as the server prints it.
+    pub version: String,
+    /// The current role.
+    pub role: String,
+    /// Whether it is a superuser.
+    pub superuser: bool,
+    /// The managed service that the roles of the server tell of.
+    pub managed: Option<String>,
+    /// Whether the server is a standby.
+    pub standby: bool,
+    /// Whether this role may make the server read its configuration again.
+    pub may_reload: bool,
+    /// Whether this role may read the configuration files (pg_file_settings).
+    pub sees_files: bool,
+    /// When the server was started, in seconds since 1970.
+    pub started: f64,
+    /// What initdb gave the cluster to tell it by.
+    pub system_identifier: Option<i64>,
+    /// Settings by name. One that is missing does not exist in this version or is not visible.
+    pub settings: BTreeMap<String, Setting>,
+    /// What the counters of checkpoints say.
+    pub checkpoints: Checkpoints,
+    /// What the counters of WAL say.
+    pub wal: WalCounters,
+    /// Bytes in pg_wal.
+    pub wal_directory_bytes: Option<u64>,
+    /// What receives WAL now.
+    pub replicas: Vec<Replica>,
+    /// Replication slots.
+    pub slots: Vec<Slot>,
+    /// The archiver, where archive_mode is not off.
+    pub archiver: Option<Archiver>,
+    /// Tablespaces outside the data directory.
+    pub tablespaces: Vec<Tablespace>,
+    /// The machine, where the server is known to run on this one.
+    pub machine: Option<Machine>,
+    /// What this role, or this account of this machine, may not see, and what would let it.
+    pub not_visible: Vec<String>,
+}
+
+/// A setting as pg_settings has it, seen from this session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// The value in `unit`s.
+    pub value: String,
+    /// The value as SHOW prints it.
+    pub shown: String,
+    /// kB, MB, 8kB, ms, s, min.
+    pub unit: Option<String>,
+    /// When it can be changed: postmaster means at the start of the server.
+    pub context: String,
+    /// Where the value comes from: default, configuration file, command line, user ...
+    pub source: String,
+    /// Whether a configuration file has another value, which waits for a restart.
+    pub pending_restart: bool,
+    /// The values this build of the server takes, for a setting that has a list of them.
+    pub choices: Vec<String>,
+    /// Whether this role may change it with ALTER SYSTEM.
+    pub may_alter: bool,
+    /// What postgresql.auto.conf has, where that may be read.
+    pub in_auto_conf: Option<String>,
+}
+
+/// Counters of checkpoints.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Checkpoints {
+    /// Those that came by time.
+    pub timed: u64,
+    /// Those that were asked for, nearly always by the volume of WAL.
+    pub requested: u64,
+    /// Day from which they are counted.
+    pub since: Option<String>,
+}
+
+/// Counters of WAL.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct WalCounters {
+    /// Whole pages written into the WAL.
+    pub page_images: u64,
+    /// Bytes of WAL.
+    pub bytes: u64,
+    /// How often WAL had to be written because the buffers were full.
+    pub buffers_full: u64,
+    /// Day from which they are counted.
+    pub since: Option<String>,
+}
+
+/// A receiver of WAL.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Replica {
+    /// application_name; `None` where this role may not see it.
+    pub name: Option<String>,
+    /// streaming, catchup, backup; `None` where this role may not see it.
+    pub state: Option<String>,
+    /// async, sync, quorum, potential; `None` where this role may not see it.
+    pub sync_state: Option<String>,
+    /// WAL it has not replayed yet.
+    pub behind_bytes: Option<i64>,
+}
+
+/// A replication slot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Slot {
+    /// Its name.
+    pub name: String,
+    /// physical or logical.
+    pub kind: String,
+    /// Whether somebody uses it.
+    pub active: bool,
+    /// reserved, extended, unreserved, lost.
+    pub wal_status: Option<String>,
+    /// WAL that is kept for it.
+    pub held_bytes: Option<i64>,
+}
+
+/// The archiver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Archiver {
+    /// Segments archived.
+    pub archived: i64,
+    /// Attempts that failed.
+    pub failed: i64,
+    /// The last segment archived.
+    pub last_archived: Option<String>,
+    /// When.
+    pub last_archived_at: Option<String>,
+    /// Whether its latest attempt failed.
+    pub failing: bool,
+    /// The segment it fails at.
+    pub last_failed: Option<String>,
+}
+
+/// A tablespace outside the data directory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Tablespace {
+    /// Its name.
+    pub name: String,
+    /// Its directory on the server's machine.
+    pub location: String,
+}
+
+impl ServerFacts {
+    /// A setting, if it exists and is visible.
+    pub fn setting(&self, name: &str) -> Option<&Setting> {
+        self.settings.get(name)
+    }
+
+    /// A setting that is a size, in bytes.
+    pub fn bytes(&self, name: &str) -> Option<u64> {
+        let setting = self.setting(name)?;
+        let unit = setting.unit.as_deref()?;
+        let digits = unit.find(|c: char| !c.is_ascii_digit())?;
+        let count = if digits == 0 { 1 } else { unit[..digits].parse().ok()? };
+        let scale: u64 = match &unit[digits..] {
+            "B" => 1,
+            "kB" => 1 << 10,
+            "MB" => 1 << 20,
+            _ => return None,
+        };
+        setting.value.parse::<u64>().ok()?.checked_mul(count)?.checked_mul(scale)
+    }
+
+    /// A setting that is a time, in milliseconds.
+    pub fn milliseconds(&self, name: &str) -> Option<u64> {
+        let setting = self.setting(name)?;
+        let scale = match setting.unit.as_deref()? {
+            "ms" => 1,
+            "s" => 1000,
+            "min" => 60_000,
+            _ => return None,
+        };
+        setting.value.parse::<u64>().ok()?.checked_mul(scale)
+    }
+
+    /// A setting that is a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.setting(name)?.value.parse().ok()
+    }
+
+    /// Whether a setting has this value.
+    pub fn is(&self, name: &str, value: &str) -> bool {
+        self.setting(name).is_some_and(|setting| setting.value == value)
+    }
+}
+
+/// Reads everything there is to see.
+///
+/// # Errors
+/// `server` for a server older than PostgreSQL 15, or one that refuses a statement that everybody may give.
+pub async fn read(client: &Client) -> Result<ServerFacts> {
+    let (mut facts, rights) = who_and_what(client).await?;
+    let (settings, replicas, slots, counters, tablespaces) = tokio::try_join!(
+        settings(client),
+        replicas(client),
+        slots(client),
+        counters(client, facts.version_num),
+        tablespaces(client),
+    )?;
+    facts.settings = settings;
+    facts.replicas = replicas;
+    facts.slots = slots;
+    facts.tablespaces = tablespaces;
+    let archiver;
+    (facts.checkpoints, facts.wal, archiver) = counters;
+    facts.archiver = Some(archiver).filter(|_| !facts.is("archive_mode", "off"));
+    // A function that may not be called fails even where it is not reached: these are asked for one by one.
+    if rights.control {
+        let row = one(client, "SELECT system_identifier FROM pg_catalog.pg_control_system()").await?;
+        facts.system_identifier = row.try_get(0).ok();
+    }
+    if rights.wal_directory {
+        let sum = "SELECT pg_catalog.sum(size)::pg_catalog.int8 FROM pg_catalog.pg_ls_waldir()";
+        facts.wal_directory_bytes = one(client, sum).await?.try_get(0).ok().and_then(unsigned);
+    } else {
+        facts.not_visible.push("the size of pg_wal: needs pg_monitor".to_owned());
+    }
+    if facts.sees_files {
+        for (name, value) in auto_conf(client).await? {
+            if let Some(setting) = facts.settings.get_mut(&name) {
+                setting.in_auto_conf = Some(value);
+            }
+        }
+    }
+    if !facts.replicas.is_empty() && !rights.stats {
+        let what = "which replicas there are, and how far behind: needs pg_read_all_stats";
+        facts.not_visible.push(what.to_owned());
+    }
+    match facts.setting("data_directory").map(|setting| setting.value.clone()) {
+        None => facts.not_visible.push(
+            "where the data directory is, so no devices, free space and memory: needs pg_read_all_settings"
+                .to_owned(),
+        ),
+        Some(directory) => {
+            facts.machine = machine::look(&directory, &facts);
+            if facts.machine.is_none() {
+                facts.not_visible.push(format!(
+                    "devices, free space and memory: {directory} is not on this machine, or not readable by this \
+                     account of it"
+                ));
+            }
+        }
+    }
+    Ok(facts)
+}
+
+/// What this role may call that not everybody may.
+struct Rights {
+    control: bool,
+    wal_directory: bool,
+    stats: bool,
+}
+
+async fn who_and_what(client: &Client) -> Result<(ServerFacts, Rights)> {
+    let version = "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+                          pg_catalog.current_setting('server_version')";
+    let row = one(client, version).await?;
+    let version_num = get::<i32>(&row, 0)?.unsigned_abs();
+    let version: String = get(&row, 1)?;
+    if version_num < 150_000 {
+        return Err(Error::new(Code::Server, format!("the server has PostgreSQL {version}"))
+            .hint("Advice is for PostgreSQL 15 and newer."));
+    }
+    let names: Vec<&str> = MANAGED.iter().map(|(role, _)| *role).collect();
+    let rows = client
+        .query_typed(
+            "SELECT current_user::pg_catalog.text, \
+                    pg_catalog.current_setting('is_superuser')::pg_catalog.bool, \
+                    pg_catalog.pg_is_in_recovery(), \
+                    pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE'), \
+                    pg_catalog.has_table_privilege('pg_catalog.pg_file_settings', 'SELECT') \
+                      AND pg_catalog.has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE'), \
+                    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.float8, \
+                    pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE'), \
+                    pg_catalog.has_function_privilege('pg_catalog.pg_ls_waldir()', 'EXECUTE'), \
+                    pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE'), \
+                    (SELECT r.rolname::pg_catalog.text FROM pg_catalog.pg_roles r \
+                      WHERE r.rolname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.text[]) LIMIT 1)",
+            &[(&names, Type::TEXT_ARRAY)],
+        )
+        .await
+        .map_err(server_error)?;
+    let row = rows.first().ok_or_else(no_row)?;
+    let managed: Option<String> = get(row, 9)?;
+    let managed = managed.and_then(|role| MANAGED.iter().find(|(name, _)| *name == role));
+    let facts = ServerFacts {
+        version_num,
+        version,
+        role: get(row, 0)?,
+        superuser: get(row, 1)?,
+        standby: get(row, 2)?,
+        may_reload: get(row, 3)?,
+        sees_files: get(row, 4)?,
+        started: get(row, 5)?,
+        managed: managed.map(|(_, service)| (*service).to_owned()),
+        ..ServerFacts::default()
+    };
+    Ok((facts, Rights { control: get(row, 6)?, wal_directory: get(row, 7)?, stats: get(row, 8)? }))
+}
+
+async fn settings(client: &Client) -> Result<BTreeMap<String, Setting>> {
+    let rows = client
+        .query_typed(
+            "SELECT s.name, s.setting, pg_catalog.current_setting(s.name), s.unit, s.context, s.source, \
+                    s.pending_restart, coalesce(s.enumvals, '{}'), \
+                    pg_catalog.has_parameter_privilege(s.name, 'ALTER SYSTEM') \
+               FROM pg_catalog.pg_settings s \
+              WHERE s.name OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.text[])",
+            &[(&SETTINGS, Type::TEXT_ARRAY)],
+        )
+        .await
+        .map_err(server_error)?;
+    rows.iter()
+        .map(|row| {
+            let setting = Setting {
+                value: get(row, 1)?,
+                shown: get(row, 2)?,
+                unit: get(row, 3)?,
+                context: get(row, 4)?,
+                source: get(row, 5)?,
+                pending_restart: get(row, 6)?,
+                choices: get(row, 7)?,
+                may_alter: get(row, 8)?,
+                in_auto_conf: None,
+            };
+            Ok((get(row, 0)?, setting))
+        })
+        .collect()
+}
+
+/// What postgresql.auto.conf has now: of a name that is there twice, what counts. Needs `sees_files`.
+pub(super) async fn auto_conf(client: &Client) -> Result<BTreeMap<String, String>> {
+    let rows = client
+        .query_typed(
+            "SELECT f.name, f.setting FROM pg_catalog.pg_file_settings f \
+              WHERE f.name IS NOT NULL AND f.setting IS NOT NULL \
+                AND pg_catalog.right(f.sourcefile, 21) OPERATOR(pg_catalog.=) '/postgresql.auto.conf' \
+              ORDER BY f.seqno",
+            &[],
+        )
+        .await
+        .map_err(server_error)?;
+    rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+}
+
+async fn replicas(client: &Client) -> Result<Vec<Replica>> {
+    let rows = client
+        .query_typed(
+            "SELECT r.application_name, r.state, r.sync_state, \
+                    pg_catalog.pg_wal_lsn_diff( \
+                      CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() \
+                           ELSE pg_catalog.pg_current_wal_lsn() END, r.replay_lsn)::pg_catalog.int8 \
+               FROM pg_catalog.pg_stat_replication r ORDER BY r.pid",
+            &[],
+        )
+        .await
+        .map_err(server_error)?;
+    rows.iter()
+        .map(|row| {
+            Ok(Replica {
+                name: get(row, 0)?,
+                state: get(row, 1)?,
+                sync_state: get(row, 2)?,
+                behind_bytes: get(row, 3)?,
+            })
+        })
+        .collect()
+}
+
+async fn slots(client: &Client) -> Result<Vec<Slot>> {
+    let rows = client
+        .query_typed(
+            "SELECT s.slot_name::pg_catalog.text, s.slot_type, s.active, s.wal_status, \
+                    pg_catalog.pg_wal_lsn_diff( \
+                      CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() \
+                           ELSE pg_catalog.pg_current_wal_lsn() END, s.restart_lsn)::pg_catalog.int8 \
+               FROM pg_catalog.pg_replication_slots s WHERE NOT s.temporary ORDER BY s.slot_name",
+            &[],
+        )
+        .await
+        .map_err(server_error)?;
+    rows.iter()
+        .map(|row| {
+            Ok(Slot {
+                name: get(row, 0)?,
+                kind: get(row, 1)?,
+                active: get(row, 2)?,
+                wal_status: get(row, 3)?,
+                held_bytes: get(row, 4)?,
+            })
+        })
+        .collect()
+}
+
+async fn counters(client: &Client, version_num: u32) -> Result<(Checkpoints, WalCounters, Archiver)> {
+    // PostgreSQL 17 moved the counters of checkpoints.
+    let checkpoints = if version_num >= 170_000 {
+        "c.num_timed, c.num_requested, c.stats_reset::pg_catalog.date::pg_catalog.text \
+         FROM pg_catalog.pg_stat_checkpointer c"
+    } else {
+        "c.checkpoints_timed, c.checkpoints_req, c.stats_reset::pg_catalog.date::pg_catalog.text \
+         FROM pg_catalog.pg_stat_bgwriter c"
+    };
+    let checkpoints = format!("SELECT {checkpoints}");
+    let wal = "SELECT w.wal_fpi, w.wal_bytes::pg_catalog.int8, w.wal_buffers_full, \
+                      w.stats_reset::pg_catalog.date::pg_catalog.text \
+                 FROM pg_catalog.pg_stat_wal w";
+    let archiver = "SELECT a.archived_count, a.failed_count, a.last_archived_wal, \
+                           a.last_archived_time::pg_catalog.timestamptz(0)::pg_catalog.text, \
+                           a.last_failed_time IS NOT NULL \
+                             AND coalesce(a.last_failed_time OPERATOR(pg_catalog.>) a.last_archived_time, true), \
+                           a.last_failed_wal \
+                      FROM pg_catalog.pg_stat_archiver a";
+    let (checkpoints, wal, archiver) =
+        tokio::try_join!(one(client, &checkpoints), one(client, wal), one(client, archiver))?;
+    let count = |row: &Row, i| get::<Option<i64>>(row, i).map(|n| n.and_then(unsigned).unwrap_or_default());
+    Ok((
+        Checkpoints {
+            timed: count(&checkpoints, 0)?,
+            requested: count(&checkpoints, 1)?,
+            since: get(&checkpoints, 2)?,
+        },
+        WalCounters {
+            page_images: count(&wal, 0)?,
+            bytes: count(&wal, 1)?,
+            buffers_full: count(&wal, 2)?,
+            since: get(&wal, 3)?,
+        },
+        Archiver {
+            archived: get::<Option<i64>>(&archiver, 0)?.unwrap_or_default(),
+            failed: get::<Option<i64>>(&archiver, 1)?.unwrap_or_default(),
+            last_archived: get(&archiver, 2)?,
+            last_archived_at: get(&archiver, 3)?,
+            failing: get(&archiver, 4)?,
+            last_failed: get(&archiver, 5)?,
+        },
+    ))
+}
+
+async fn tablespaces(client: &Client) -> Result<Vec<Tablespace>> {
+    let rows = client
+        .query_typed(
+            "SELECT t.spcname::pg_catalog.text, pg_catalog.pg_tablespace_location(t.oid) \
+               FROM pg_catalog.pg_tablespace t \
+              WHERE pg_catalog.pg_tablespace_location(t.oid) OPERATOR(pg_catalog.<>) '' ORDER BY t.spcname",
+            &[],
+        )
+        .await
+        .map_err(server_error)?;
+    rows.iter().map(|row| Ok(Tablespace { name: get(row, 0)?, location: get(row, 1)? })).collect()
+}
+
+async fn one(client: &Client, sql: &str) -> Result<Row> {
+    let mut rows = client.query_typed(sql, &[]).await.map_err(server_error)?;
+    rows.pop().ok_or_else(no_row)
+}
+
+fn no_row() -> Error {
+    Error::new(Code::Server, "the server gave no row where there always is one")
+}
+
+fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, i: usize) -> Result<T> {
+    row.try_get(i).map_err(server_error)
+}
+
+fn unsigned(n: i64) -> Option<u64> {
+    u64::try_from(n).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_read() {
+        let mut facts = ServerFacts::default();
+        let mut add = |name: &str, value: &str, unit: &str| {
+            let setting = Setting { value: value.into(), unit: Some(unit.into()), ..Setting::default() };
+            facts.settings.insert(name.into(), setting);
+        };
+        add("shared_buffers", "16384", "8kB");
+        add("max_wal_size", "1024", "MB");
+        add("wal_segment_size", "16777216", "B");
+        add("max_slot_wal_keep_size", "-1", "MB");
+        add("checkpoint_timeout", "300", "s");
+        assert_eq!(facts.bytes("shared_buffers"), Some(128 << 20));
+        assert_eq!(facts.bytes("max_wal_size"), Some(1 << 30));
+        assert_eq!(facts.bytes("wal_segment_size"), Some(16 << 20));
+        assert_eq!(facts.bytes("max_slot_wal_keep_size"), None);
+        assert_eq!(facts.milliseconds("checkpoint_timeout"), Some(300_000));
+        assert_eq!(facts.bytes("no_such_setting"), None);
+    }
+}
