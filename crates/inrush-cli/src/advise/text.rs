@@ -1,7 +1,7 @@
 //! Advice for people: 80 columns, what matters most first, and lines to copy in one piece.
 
 use crate::grid::{bytes, pair};
-use inrush_tune::advise::apply::applicable;
+use inrush_tune::advise::apply::{applicable, check};
 use inrush_tune::advise::facts::{Archiver, Replica, ServerFacts, Slot};
 use inrush_tune::advise::machine::Directory;
 use inrush_tune::advise::{Advice, Effect, Finding, Report, Weight};
@@ -12,7 +12,8 @@ const WIDTH: usize = 80;
 /// Everything there is to say. `apply` is the command that makes the changes.
 pub fn report(report: &Report, apply: &str) -> String {
     let facts = &report.facts;
-    let mut out = format!("PostgreSQL {} as {}: {}\n", facts.version, facts.role, headline(report));
+    let mut out = format!("PostgreSQL {} as role {}\n", facts.version, facts.role);
+    out += &wrapped("", &headline(report));
     for finding in report.findings.iter().filter(|finding| finding.weight != Weight::Fact) {
         out += "\n";
         out += &finding_text(finding);
@@ -49,8 +50,8 @@ fn headline(report: &Report) -> String {
     };
     match dangers {
         0 => limits,
-        1 => format!("{limits}, one is dangerous"),
-        n => format!("{limits}, {n} are dangerous"),
+        1 => format!("{limits}, and one endangers the server or its data"),
+        n => format!("{limits}, and {n} endanger the server or its data"),
     }
 }
 
@@ -107,6 +108,7 @@ fn to_copy(report: &Report, apply: &str) -> String {
         return out;
     }
     out += "\n";
+    let lines = reload.len() + restart.len();
     let may_not: Vec<&str> =
         [reload, restart].concat().iter().filter(|a| !a.may).map(|advice| advice.setting).collect();
     if let Some(obstacle) = &report.obstacle {
@@ -116,11 +118,15 @@ fn to_copy(report: &Report, apply: &str) -> String {
             Some(service) => format!("on {service} they are parameters of its console or command line"),
             None => "a superuser may; on a managed service they are parameters of its console".to_owned(),
         };
-        let what =
-            if may_not.len() == report.advice.len() { "these lines".to_owned() } else { may_not.join(", ") };
+        let what = if may_not.len() == lines {
+            "these lines".to_owned()
+        } else {
+            format!("those for {}", may_not.join(", "))
+        };
         out += &wrapped("", &format!("Role {} may not run {what}: {where_else}.", facts.role));
-    } else if !applicable(report).is_empty() {
-        out += &format!("`{apply}` gives the lines that need no restart.\n");
+    }
+    if report.obstacle.is_none() && check(report).is_ok() && !applicable(report).is_empty() {
+        out += &format!("What needs no restart is done, and recorded to be taken back, by:\n\n{apply}\n");
     }
     out
 }

@@ -11,9 +11,9 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  inrush advise --to postgresql://me@db/shop    what to change, and the lines that do it
-  inrush advise --apply                         make the changes that need no restart
-  inrush advise --undo                          take them back
+  inrush advise            what to change, and the lines that do it
+  inrush advise --apply    make the changes that need no restart
+  inrush advise --undo     take them back
 
 Advice that gives up durability or more is an option: it is shown and never applied.")]
 pub struct AdviseArgs {

@@ -6,7 +6,7 @@
 
 use super::facts::{self, ServerFacts};
 use super::{Advice, Effect, Report};
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{AppliedSetting, Ledger};
 use serde::Serialize;
@@ -83,26 +83,18 @@ pub fn applicable(report: &Report) -> Vec<&Advice> {
         .collect()
 }
 
-/// Whether this role can make changes on this server, and take them back. To be asked before anything is written.
+/// Whether this role can make the changes that are advised, and take them back. To be asked before anything is written.
 ///
 /// # Errors
 /// `server`, with what is missing and who can give it.
 pub fn check(report: &Report) -> Result<()> {
-    may_change(&report.facts)?;
     let wanted = |advice: &&Advice| advice.effect == Effect::Reload && advice.obstacle.is_none();
-    let wanted: Vec<&Advice> = report.advice.iter().filter(wanted).collect();
-    if !wanted.is_empty() && !wanted.iter().any(|advice| advice.may) {
-        let names: Vec<&str> = wanted.iter().map(|advice| advice.setting).collect();
-        return Err(may_not(
-            &report.facts,
-            "ALTER SYSTEM",
-            &format!("GRANT ALTER SYSTEM ON PARAMETER {}", names.join(", ")),
-        ));
-    }
-    Ok(())
+    let wanted: Vec<&str> = report.advice.iter().filter(wanted).map(|advice| advice.setting).collect();
+    may_change(&report.facts, &wanted)
 }
 
-fn may_change(facts: &ServerFacts) -> Result<()> {
+/// Whether this role can change one of these settings at least.
+fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
     if facts.standby {
         return Err(Error::new(Code::Server, "the server is a standby: nothing can be recorded there").hint(
             "Name its primary with --to; settings of the standby itself are for ALTER SYSTEM by hand.",
@@ -115,35 +107,31 @@ fn may_change(facts: &ServerFacts) -> Result<()> {
         )
         .hint("Its configuration is managed from outside: put the values there."));
     }
-    if !facts.superuser && !facts.settings.values().any(|setting| setting.may_alter) {
-        return Err(may_not(
-            facts,
-            "ALTER SYSTEM",
-            "GRANT ALTER SYSTEM ON PARAMETER max_wal_size, and the others",
-        ));
+    let may_alter = |setting: &&str| facts.setting(setting).is_some_and(|setting| setting.may_alter);
+    let role = quote_ident(&facts.role);
+    let mut grants = Vec::new();
+    if !settings.is_empty() && !settings.iter().any(may_alter) {
+        grants.push(format!("GRANT ALTER SYSTEM ON PARAMETER {} TO {role}", settings.join(", ")));
     }
     if !facts.sees_files {
-        return Err(may_not(
-            facts,
-            "read pg_file_settings, and without what is there now a change could not be taken back",
-            "GRANT SELECT ON pg_file_settings and GRANT EXECUTE ON FUNCTION pg_show_all_file_settings()",
-        ));
+        // What is in postgresql.auto.conf now is what has to be put back one day.
+        grants.push(format!("GRANT SELECT ON pg_file_settings TO {role}"));
+        grants.push(format!("GRANT EXECUTE ON FUNCTION pg_show_all_file_settings() TO {role}"));
     }
     if !facts.may_reload {
-        return Err(may_not(facts, "call pg_reload_conf", "GRANT EXECUTE ON FUNCTION pg_reload_conf()"));
+        grants.push(format!("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {role}"));
     }
-    Ok(())
-}
-
-fn may_not(facts: &ServerFacts, what: &str, grant: &str) -> Error {
+    if grants.is_empty() {
+        return Ok(());
+    }
     let hint = match &facts.managed {
         Some(service) => format!(
             "On {service} settings are parameters of its console or command line: give them there the values that \
              `inrush advise` names."
         ),
-        None => format!("A superuser may, and can let this role: {grant}."),
+        None => format!("A superuser may, or can let this role in this database: {}.", grants.join("; ")),
     };
-    Error::new(Code::Server, format!("role {} may not {what}", facts.role)).hint(hint)
+    Err(Error::new(Code::Server, format!("role {role} may not change settings of the server")).hint(hint))
 }
 
 /// Records each change, makes them, has the server read its configuration, and looks whether they took effect.
@@ -191,7 +179,8 @@ pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> 
     if recorded.is_empty() {
         return Ok(Vec::new());
     }
-    may_change(facts)?;
+    let names: Vec<&str> = recorded.iter().map(|change| change.name.as_str()).collect();
+    may_change(facts, &names)?;
     if let Some(odd) = recorded.iter().find(|change| !OURS.contains(&change.name.as_str())) {
         return Err(Error::new(
             Code::Ledger,
@@ -362,7 +351,10 @@ mod tests {
             facts.settings.values_mut().for_each(|setting| setting.may_alter = false);
         };
         let text = refused(ordinary);
-        assert!(text.contains("role app may not ALTER SYSTEM") && text.contains("hint:"), "{text}");
+        assert!(
+            text.contains("role app may not change settings") && text.contains("PARAMETER max_wal_size, "),
+            "{text}"
+        );
         // One that none of the advice is about does not help.
         let mut facts = server();
         ordinary(&mut facts);

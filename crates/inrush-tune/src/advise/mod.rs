@@ -125,14 +125,13 @@ impl Report {
             match (rule.judge)(&report.facts).filter(|advice| !waits_for_restart(advice, &report.facts)) {
                 Some(advice) if rule.option => report.options.push(advice),
                 Some(advice) => report.advice.push(advice),
-                // A rule of options says nothing about the setting being right.
-                None if rule.option => {}
-                None => {
+                None if (rule.knows)(&report.facts) => {
                     if let Some(setting) = report.facts.setting(rule.setting) {
                         let now = setting.shown.clone();
                         report.already_right.push(Right { setting: rule.setting, now });
                     }
                 }
+                None => {}
             }
         }
         report

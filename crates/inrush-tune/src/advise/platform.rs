@@ -29,7 +29,7 @@ pub(super) struct Mount {
     pub(super) file_system: String,
     /// What is mounted: /dev/sda1, or a name where it is no device.
     pub(super) source: String,
-    /// Whether it is a disk that turns.
+    /// Whether it is a disk that turns, as far as the kernel knows.
     pub(super) rotational: Option<bool>,
 }
 
@@ -89,13 +89,22 @@ mod linux {
         Some(Mount { point, file_system, source, rotational: rotational(device) })
     }
 
-    /// Whether a block device, or the disk that it is a part of, turns. `None` for what is no block device.
+    /// Whether a block device, or the disk that it is a part of, turns. `None` for what is no block device, and for the
+    /// disk of a virtual machine: the kernel takes it for one that turns, whatever is behind it.
     fn rotational(device: &str) -> Option<bool> {
-        let of = format!("/sys/dev/block/{device}");
-        let text = fs::read_to_string(format!("{of}/queue/rotational"))
-            .or_else(|_| fs::read_to_string(format!("{of}/../queue/rotational")))
-            .ok()?;
-        Some(text.trim() == "1")
+        let device = Path::new("/sys/dev/block").join(device).canonicalize().ok()?;
+        let disk = if device.join("queue").is_dir() { &device } else { device.parent()? };
+        let turns = fs::read_to_string(disk.join("queue/rotational")).ok()?.trim() == "1";
+        // Volumes made of disks (LVM, RAID) say what those say.
+        let below = fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
+        let mut all = below.filter_map(|entry| entry.path().canonicalize().ok()).chain([disk.to_owned()]);
+        (!turns || !all.any(|disk| is_virtual(&disk))).then_some(turns)
+    }
+
+    /// Whether a disk is handed in by a hypervisor (virtio, Xen), by its path under /sys/devices.
+    fn is_virtual(disk: &Path) -> bool {
+        let path = disk.to_string_lossy();
+        path.contains("/virtio") || path.contains("/vbd-")
     }
 
     /// A field of mountinfo: space, tab, line end and backslash are there as octal numbers.
@@ -132,6 +141,13 @@ mod linux {
             let mount = mount_of(Path::new("/data"), list).unwrap();
             assert_eq!((mount.point.as_str(), mount.file_system.as_str()), ("/data", "xfs"));
             assert_eq!(mount.rotational, None);
+        }
+
+        #[test]
+        fn disks_of_virtual_machines_say_nothing() {
+            assert!(is_virtual(Path::new("/sys/devices/pci0000:00/0000:00:01.0/virtio0/block/vda")));
+            assert!(is_virtual(Path::new("/sys/devices/vbd-51712/block/xvda")));
+            assert!(!is_virtual(Path::new("/sys/devices/pci0000:00/0000:00:17.0/ata1/host0/block/sda")));
         }
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn synchronous_commit(facts: &ServerFacts) -> Option<Advice> {
     } else {
         return None;
     };
+    let price = format!("{price} It holds for every session of role {}.", facts.role);
     Some(Advice {
         setting: "synchronous_commit",
         now: level.shown.clone(),

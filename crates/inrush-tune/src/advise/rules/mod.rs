@@ -16,16 +16,25 @@ pub(super) struct Rule {
     pub(super) setting: &'static str,
     /// Whether its advice gives something up, or serves some loads only.
     pub(super) option: bool,
+    /// Whether enough is known to call the setting right.
+    pub(super) knows: fn(&ServerFacts) -> bool,
     /// What it says; `None` where the setting is right, not visible, or nothing speaks for a change.
     pub(super) judge: fn(&ServerFacts) -> Option<Advice>,
 }
 
-const fn advice(setting: &'static str, judge: fn(&ServerFacts) -> Option<Advice>) -> Rule {
-    Rule { setting, option: false, judge }
+type Judge = fn(&ServerFacts) -> Option<Advice>;
+
+const fn advice(setting: &'static str, judge: Judge) -> Rule {
+    Rule { setting, option: false, knows: |_| true, judge }
 }
 
-const fn option(setting: &'static str, judge: fn(&ServerFacts) -> Option<Advice>) -> Rule {
-    Rule { setting, option: true, judge }
+const fn option(setting: &'static str, judge: Judge) -> Rule {
+    Rule { setting, option: true, knows: |_| false, judge }
+}
+
+/// A rule that goes by the machine.
+const fn by_machine(setting: &'static str, judge: Judge) -> Rule {
+    Rule { setting, option: false, knows: |facts| facts.machine.is_some(), judge }
 }
 
 /// Every rule about a setting, in the order in which advice is given: what helps most loads most comes first.
@@ -34,10 +43,10 @@ pub(super) const ADVICE: &[Rule] = &[
     advice("checkpoint_timeout", checkpoints::checkpoint_timeout),
     advice("checkpoint_completion_target", checkpoints::completion_target),
     advice("wal_buffers", wal::wal_buffers),
-    advice("wal_compression", wal::wal_compression),
-    advice("shared_buffers", memory::shared_buffers),
-    advice("maintenance_work_mem", memory::maintenance_work_mem),
-    advice("max_parallel_maintenance_workers", memory::maintenance_workers),
+    Rule { setting: "wal_compression", option: false, knows: wal::has_figures, judge: wal::wal_compression },
+    by_machine("shared_buffers", memory::shared_buffers),
+    by_machine("maintenance_work_mem", memory::maintenance_work_mem),
+    by_machine("max_parallel_maintenance_workers", memory::maintenance_workers),
     option("synchronous_commit", followers::synchronous_commit),
     option("wal_compression", wal::wal_compression_for_indexes),
     option("wal_level", wal::wal_level),

@@ -2,12 +2,14 @@
 
 use super::checkpoints;
 use crate::advise::facts::ServerFacts;
-use crate::advise::figures::bytes;
+use crate::advise::figures::{bytes, setting_size};
 use crate::advise::machine::{Directory, Space};
 use crate::advise::{Finding, Weight};
 
 /// Free space below which a file system is nearly full, whatever its size.
 const LITTLE: u64 = 5_000_000_000;
+/// max_wal_size with which checkpoints come often during a load.
+const SMALL: u64 = 4 << 30;
 
 pub(super) fn findings(facts: &ServerFacts, found: &mut Vec<Finding>) {
     let Some(machine) = &facts.machine else { return };
@@ -32,7 +34,24 @@ pub(super) fn findings(facts: &ServerFacts, found: &mut Vec<Finding>) {
                 "max_wal_size is more than the device of pg_wal has in all ({}): the server stops when it is full.",
                 bytes(space.total)
             ),
-            remedy: Some(format!("Lower max_wal_size to {} or less.", crate::advise::figures::setting_size(room))),
+            remedy: Some(format!("Lower max_wal_size to {} or less.", setting_size(room))),
+        });
+    }
+    if let (Some(now), Some(room), Some(space)) =
+        (now, checkpoints::room(facts), machine.wal().and_then(|wal| wal.space))
+        && now < SMALL
+        && room < now.saturating_mul(2)
+    {
+        found.push(Finding {
+            about: "wal-room",
+            weight: Weight::Limit,
+            text: format!(
+                "Checkpoints come often (max_wal_size is {}), and the device of pg_wal has too little free space to \
+                 make them rarer ({}).",
+                setting_size(now),
+                bytes(space.free)
+            ),
+            remedy: Some("With four times the space that max_wal_size is to have, it can be raised.".into()),
         });
     }
     let (data, wal) = (machine.directories.first(), machine.wal());
@@ -45,7 +64,7 @@ pub(super) fn findings(facts: &ServerFacts, found: &mut Vec<Finding>) {
             about: "wal-shares-disk",
             weight: Weight::Limit,
             text: format!(
-                "The WAL and the data are on one disk that turns ({}): its head goes to and fro between them.",
+                "The WAL and the data are on one disk ({}), and it turns: its head goes to and fro between them.",
                 wal.device.as_deref().unwrap_or_default()
             ),
             remedy: Some("Put pg_wal on a device of its own (initdb --waldir, or a link while it is stopped).".into()),
@@ -91,7 +110,12 @@ mod tests {
         facts.machine = Some(machine(64 * GB, 3_000_000_000));
         let mut found = Vec::new();
         findings(&facts, &mut found);
-        assert_eq!(found.len(), 1, "{found:?}");
+        let kinds: Vec<&str> = found.iter().map(|finding| finding.about).collect();
+        assert_eq!(kinds, ["little-space", "wal-room"]);
+        assert!(
+            found[1].text.contains("max_wal_size is 1GB") && found[1].text.contains("(3.0 GB)"),
+            "{found:?}"
+        );
         assert!(found[0].text.contains("/dev/nvme0n1) has 3.0 GB of 1.0 TB"), "{}", found[0].text);
         // 8 % of a terabyte are enough.
         facts.machine = Some(machine(64 * GB, 80_000_000_000));

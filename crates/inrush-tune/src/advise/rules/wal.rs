@@ -39,7 +39,12 @@ pub(super) fn wal_buffers(facts: &ServerFacts) -> Option<Advice> {
 fn page_share(facts: &ServerFacts) -> Option<u64> {
     let block = facts.number("block_size").map_or(8192, |n| if n > 0.0 { n as u64 } else { 8192 });
     let pages = facts.wal.page_images.saturating_mul(block);
-    (facts.wal.bytes >= ENOUGH_WAL).then(|| (pages.saturating_mul(100) / facts.wal.bytes).min(100))
+    has_figures(facts).then(|| (pages.saturating_mul(100) / facts.wal.bytes).min(100))
+}
+
+/// Whether there has been enough WAL to judge by its counters.
+pub(super) fn has_figures(facts: &ServerFacts) -> bool {
+    facts.wal.bytes >= ENOUGH_WAL
 }
 
 /// The methods that cost little CPU; PostgreSQL's own, pglz, is not among them.
