@@ -5,7 +5,7 @@
 //! still ours.
 
 use super::facts::{self, ServerFacts};
-use super::{Advice, Effect, Report};
+use super::{Advice, Effect, Report, rules};
 use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{AppliedSetting, Ledger};
@@ -106,6 +106,14 @@ fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
             "the server does not take ALTER SYSTEM: allow_alter_system is off",
         )
         .hint("Its configuration is managed from outside: put the values there."));
+    }
+    // What is recorded has to commit.
+    if rules::followers::standby_missing(facts) {
+        return Err(Error::new(
+            Code::Server,
+            "commits on this server wait for a synchronous standby, and none is connected",
+        )
+        .hint("Bring the standby back, or take it out of synchronous_standby_names."));
     }
     let may_alter = |setting: &&str| facts.setting(setting).is_some_and(|setting| setting.may_alter);
     let role = quote_ident(&facts.role);
@@ -343,6 +351,8 @@ mod tests {
             check(&Report::of(facts)).unwrap_err().to_string()
         };
         assert!(refused(|facts| facts.standby = true).contains("standby"));
+        let waiting = |facts: &mut ServerFacts| set(facts, "synchronous_standby_names", "there", "there");
+        assert!(refused(waiting).contains("none is connected"));
         assert!(refused(|facts| facts.may_reload = false).contains("pg_reload_conf"));
         assert!(refused(|facts| facts.sees_files = false).contains("pg_file_settings"));
         let ordinary = |facts: &mut ServerFacts| {

@@ -87,18 +87,25 @@ pub(super) fn findings(facts: &ServerFacts, found: &mut Vec<Finding>) {
     }
 }
 
+/// Whether a commit of this session waits for a standby that is not connected: it would wait without end.
+pub(in crate::advise) fn standby_missing(facts: &ServerFacts) -> bool {
+    let may_be_it = |state: Option<&str>| matches!(state, None | Some("sync" | "quorum"));
+    !facts.standby
+        && commits_wait(facts)
+        && !facts.replicas.iter().any(|replica| may_be_it(replica.sync_state.as_deref()))
+}
+
 fn synchronous_standbys(facts: &ServerFacts) -> Option<Finding> {
     if facts.standby || !commits_wait(facts) {
         return None;
     }
-    let visible = facts.replicas.iter().all(|replica| replica.sync_state.is_some());
     let waited_for: Vec<&str> = facts
         .replicas
         .iter()
         .filter(|replica| matches!(replica.sync_state.as_deref(), Some("sync" | "quorum")))
         .filter_map(|replica| replica.name.as_deref())
         .collect();
-    if visible && waited_for.is_empty() {
+    if standby_missing(facts) {
         let names = &facts.setting("synchronous_standby_names")?.value;
         return Some(Finding {
             about: "synchronous-standby-missing",

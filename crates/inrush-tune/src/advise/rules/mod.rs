@@ -1,7 +1,7 @@
 //! The rules: pure functions of the facts. Each file has a family of them, with its tests.
 
 mod checkpoints;
-mod followers;
+pub(super) mod followers;
 mod memory;
 mod safety;
 mod space;

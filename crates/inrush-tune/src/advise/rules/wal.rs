@@ -29,7 +29,8 @@ pub(super) fn wal_buffers(facts: &ServerFacts) -> Option<Advice> {
     let why = format!(
         "A connection that finds the WAL buffers full writes WAL itself, and the others wait for it.{seen} In a fast \
          logged load (two connections, PostgreSQL 18) 256MB took a quarter off the time that the automatic 16MB \
-         needed; slow loads gain little."
+         needed; loads \
+         that the parsing of text limits gain nothing."
     );
     let price = format!("{} of shared memory, and a restart.", bytes(wanted - now));
     Advice::set(facts, "wal_buffers", setting_size(wanted), why, price)
