@@ -10,7 +10,7 @@ use crate::words::{option, shell_words};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::connect::{Connected, connect};
 use inrush_sink::ledger::Ledger;
-use inrush_tune::advise::apply::{self, Outcome, Undone};
+use inrush_tune::advise::apply::{self, Change, Outcome, Undone};
 use inrush_tune::advise::{Effect, Report, VERSION, facts};
 use serde_json::json;
 use std::process::ExitCode;
@@ -54,7 +54,8 @@ async fn apply(args: &AdviseArgs, connection: &mut Connected, report: &Report) -
         .map(|advice| advice.setting)
         .collect();
     if args.json {
-        return say::json(&json!({ "version": VERSION, "applied": changes, "not_applied": left }));
+        say::json(&json!({ "version": VERSION, "applied": changes, "not_applied": left }))?;
+        return in_effect(&changes, &args.ledger);
     }
     let mut out = String::new();
     for change in &changes {
@@ -82,7 +83,22 @@ async fn apply(args: &AdviseArgs, connection: &mut Connected, report: &Report) -
     if !changes.is_empty() {
         out += &format!("take it back with: {}\n", again("--undo", &args.ledger));
     }
-    say::out(&out)
+    say::out(&out)?;
+    in_effect(&changes, &args.ledger)
+}
+
+/// An error if a change was made and another value counts.
+fn in_effect(changes: &[Change], ledger: &LedgerArgs) -> Result<()> {
+    let mut overruled = changes.iter().filter(|change| change.overruled.is_some()).peekable();
+    let Some(Change { overruled: Some(why), .. }) = overruled.peek() else { return Ok(()) };
+    let why = why.clone();
+    let names: Vec<&str> = overruled.map(|change| change.setting.as_str()).collect();
+    Err(Error::new(Code::Server, format!("set and not in effect: {} ({why})", names.join(", "))).hint(
+        format!(
+            "Once that is mended `SELECT pg_reload_conf()` is enough; `{}` takes it back.",
+            again("--undo", ledger)
+        ),
+    ))
 }
 
 async fn undo(args: &AdviseArgs, connection: &mut Connected, report: &Report) -> Result<()> {

@@ -245,6 +245,38 @@ fn an_ordinary_role_gets_advice_and_changes_nothing() {
     assert_eq!((in_effect(&server).as_str(), auto_conf(&server).as_str()), (BEFORE, ""));
 }
 
+/// With an error in it the server takes nothing from its configuration, and does not even look at
+/// postgresql.auto.conf: what is there would be recorded wrongly.
+#[test]
+fn a_broken_configuration_is_said_and_nothing_is_written() {
+    let server = bad_server(Version::Any);
+    let url = server.url();
+    let file = server.data_dir().join("postgresql.conf");
+    let sound = std::fs::read_to_string(&file).expect("the file");
+    server.psql("ALTER SYSTEM SET max_wal_size = '80MB'");
+    // One that waits for a restart is no error.
+    server.psql("ALTER SYSTEM SET shared_buffers = '40MB'");
+    server.psql("SELECT pg_reload_conf()");
+    wait_for(&server, &BEFORE.replace("64MB", "80MB"));
+    let before = auto_conf(&server);
+    for broken in ["nonsense = on", "this is = no = syntax"] {
+        std::fs::write(&file, format!("{sound}{broken}\n")).expect("own file");
+        assert!(said(&url, &[]).contains("danger: The server takes nothing from its configuration files"));
+        let refused = advise(&url, &["--apply"]);
+        refused.expect_code(2);
+        assert!(refused.stderr.contains("does not take its configuration"), "{}", refused.stderr);
+        assert_eq!(auto_conf(&server), before);
+    }
+    std::fs::write(&file, &sound).expect("own file");
+    said(&url, &["--apply"]);
+    assert_ne!(auto_conf(&server), before);
+    std::fs::write(&file, format!("{sound}this is = no = syntax\n")).expect("own file");
+    advise(&url, &["--undo"]).expect_code(2);
+    std::fs::write(&file, &sound).expect("own file");
+    said(&url, &["--undo"]);
+    wait_for(&server, &BEFORE.replace("64MB", "80MB"));
+}
+
 /// A superuser does not set what the owner of a database has written into a ledger.
 #[test]
 fn a_ledger_cannot_name_other_settings() {

@@ -80,12 +80,14 @@ async fn of_version(version: u32) {
     assert!(facts.archiver.as_ref().unwrap().failing, "{:?}", facts.archiver);
 
     // An ordinary role sees less and is told so.
-    server.psql("CREATE ROLE app LOGIN");
+    server.psql("CREATE ROLE app LOGIN; CREATE ROLE rds_superuser");
     let seen = read(&server.url().replace("postgres@", "app@")).await;
     assert!(!seen.superuser && !seen.may_reload && !seen.sees_files);
     assert_eq!(seen.bytes("max_wal_size"), Some(64 << 20));
     assert!(seen.settings.values().all(|setting| !setting.may_alter && setting.in_auto_conf.is_none()));
     assert_eq!((seen.machine.is_some(), seen.wal_directory_bytes), (false, None));
+    assert_eq!(seen.managed.as_deref(), Some("Amazon RDS or Aurora"));
+    assert_eq!(seen.configuration_error, None);
     let missing = seen.not_visible.join("\n");
     assert!(missing.contains("pg_monitor") && missing.contains("pg_read_all_settings"), "{missing}");
     let report = Report::of(seen);

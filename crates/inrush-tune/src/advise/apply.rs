@@ -10,6 +10,7 @@ use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{AppliedSetting, Ledger};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -115,6 +116,9 @@ fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
         )
         .hint("Bring the standby back, or take it out of synchronous_standby_names."));
     }
+    if let Some(error) = &facts.configuration_error {
+        return Err(refused(error));
+    }
     let may_alter = |setting: &&str| facts.setting(setting).is_some_and(|setting| setting.may_alter);
     let role = quote_ident(&facts.role);
     let mut grants = Vec::new();
@@ -151,7 +155,7 @@ pub async fn apply(client: &mut Client, ledger: &Ledger, advice: &[&Advice]) -> 
     let mut made = Vec::new();
     for advice in advice {
         let Some(value) = &advice.advised else { continue };
-        let previous = facts::auto_conf(client).await?.remove(advice.setting);
+        let previous = auto_conf(client).await?.remove(advice.setting);
         // What is in the file already only has to be read: recorded again, it would be put back to itself.
         if previous.as_ref() != Some(value) {
             ledger.record_setting(client, advice.setting, value, previous.as_deref()).await?;
@@ -199,7 +203,7 @@ pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> 
     alone(client).await?;
     let mut outcomes = Vec::new();
     for AppliedSetting { id, name, value, previous, .. } in recorded {
-        let found = facts::auto_conf(client).await?.remove(&name);
+        let found = auto_conf(client).await?.remove(&name);
         let outcome = if found == previous {
             Outcome::AsBefore
         } else if found.as_ref() == Some(&value) {
@@ -277,18 +281,22 @@ async fn why_not(client: &Client, source: &str) -> Result<String> {
     if source != "configuration file" {
         return Ok(format!("the value of this session comes from elsewhere: {source}"));
     }
-    let rows = client
-        .query_typed(
-            "SELECT pg_catalog.format('%s line %s: %s', f.sourcefile, f.sourceline, f.error) \
-               FROM pg_catalog.pg_file_settings f WHERE f.error IS NOT NULL ORDER BY f.seqno LIMIT 1",
-            &[],
-        )
-        .await
-        .map_err(server_error)?;
-    Ok(match rows.first() {
-        Some(row) => format!("the server refuses its configuration: {}", row.get::<_, &str>(0)),
+    Ok(match facts::files(client).await?.error {
+        Some(error) => format!("the server does not take its configuration: {error}"),
         None => "the server has not read its configuration again yet".to_owned(),
     })
+}
+
+/// What postgresql.auto.conf has.
+async fn auto_conf(client: &Client) -> Result<BTreeMap<String, String>> {
+    let files = facts::files(client).await?;
+    files.error.map_or(Ok(files.auto_conf), |error| Err(refused(&error)))
+}
+
+/// The error where nothing would take effect, and where postgresql.auto.conf may not have been looked at.
+fn refused(error: &str) -> Error {
+    Error::new(Code::Server, format!("the server does not take its configuration: {error}"))
+        .hint("Mend that file and give the command again.")
 }
 
 /// `ALTER SYSTEM SET name = 'value';`

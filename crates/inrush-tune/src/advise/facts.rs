@@ -77,6 +77,8 @@ pub struct ServerFacts {
     pub may_reload: bool,
     /// Whether this role may read the configuration files (pg_file_settings).
     pub sees_files: bool,
+    /// Why the server does not take anything from its configuration files, where it does not: place and reason.
+    pub configuration_error: Option<String>,
     /// When the server was started, in seconds since 1970.
     pub started: f64,
     /// What initdb gave the cluster to tell it by.
@@ -280,11 +282,13 @@ pub async fn read(client: &Client) -> Result<ServerFacts> {
         facts.not_visible.push("the size of pg_wal: needs pg_monitor".to_owned());
     }
     if facts.sees_files {
-        for (name, value) in auto_conf(client).await? {
+        let files = files(client).await?;
+        for (name, value) in files.auto_conf {
             if let Some(setting) = facts.settings.get_mut(&name) {
                 setting.in_auto_conf = Some(value);
             }
         }
+        facts.configuration_error = files.error;
     }
     if !facts.replicas.is_empty() && !rights.stats {
         let what = "which replicas there are, and how far behind: needs pg_read_all_stats";
@@ -392,19 +396,44 @@ async fn settings(client: &Client) -> Result<BTreeMap<String, Setting>> {
         .collect()
 }
 
-/// What postgresql.auto.conf has now: of a name that is there twice, what counts. Needs `sees_files`.
-pub(super) async fn auto_conf(client: &Client) -> Result<BTreeMap<String, String>> {
+/// The configuration files as they are now, which the server need not have read.
+pub(super) struct Files {
+    /// What postgresql.auto.conf has: of a name that is there twice, what counts. Not to be relied on where there is
+    /// an error: then the file may not have been looked at.
+    pub(super) auto_conf: BTreeMap<String, String>,
+    /// Why the server would take nothing from them: place and reason.
+    pub(super) error: Option<String>,
+}
+
+/// Reads the configuration files through the server. Needs `sees_files`.
+///
+/// An unknown name or wrong syntax anywhere makes the server take nothing from any file (guc-file.l,
+/// ProcessConfigFileInternal); its words for that are not translated. Other errors concern one setting: among them is
+/// that it waits for a restart.
+pub(super) async fn files(client: &Client) -> Result<Files> {
     let rows = client
         .query_typed(
-            "SELECT f.name, f.setting FROM pg_catalog.pg_file_settings f \
-              WHERE f.name IS NOT NULL AND f.setting IS NOT NULL \
-                AND pg_catalog.right(f.sourcefile, 21) OPERATOR(pg_catalog.=) '/postgresql.auto.conf' \
-              ORDER BY f.seqno",
+            "SELECT f.name, f.setting, \
+                    pg_catalog.right(f.sourcefile, 21) OPERATOR(pg_catalog.=) '/postgresql.auto.conf', \
+                    CASE WHEN f.error IS NOT NULL AND (f.name IS NULL \
+                              OR f.error OPERATOR(pg_catalog.=) 'unrecognized configuration parameter') \
+                         THEN pg_catalog.format('%s line %s: %s', f.sourcefile, f.sourceline, f.error) END \
+               FROM pg_catalog.pg_file_settings f ORDER BY f.seqno",
             &[],
         )
         .await
         .map_err(server_error)?;
-    rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?))).collect()
+    let mut files = Files { auto_conf: BTreeMap::new(), error: None };
+    for row in &rows {
+        let (name, value): (Option<String>, Option<String>) = (get(row, 0)?, get(row, 1)?);
+        if let (Some(name), Some(value), Some(true)) = (name, value, get::<Option<bool>>(row, 2)?) {
+            files.auto_conf.insert(name, value);
+        }
+        if files.error.is_none() {
+            files.error = get(row, 3)?;
+        }
+    }
+    Ok(files)
 }
 
 async fn replicas(client: &Client) -> Result<Vec<Replica>> {

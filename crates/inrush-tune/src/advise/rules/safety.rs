@@ -32,6 +32,16 @@ pub(super) fn findings(facts: &ServerFacts, found: &mut Vec<Finding>) {
             remedy: Some("ALTER SYSTEM SET autovacuum = 'on';".into()),
         });
     }
+    if let Some(error) = &facts.configuration_error {
+        found.push(Finding {
+            about: "configuration-error",
+            weight: Weight::Danger,
+            text: format!(
+                "The server takes nothing from its configuration files, and would not start with them: {error}."
+            ),
+            remedy: Some("Mend that file.".into()),
+        });
+    }
     let waiting: Vec<&str> = facts
         .settings
         .iter()
@@ -95,6 +105,13 @@ mod tests {
         let mut facts = server();
         facts.settings.get_mut("wal_buffers").unwrap().pending_restart = true;
         assert!(about(&facts, "pending-restart").unwrap().text.ends_with(": wal_buffers."));
+    }
+
+    #[test]
+    fn a_configuration_that_is_not_taken_is_a_danger() {
+        let mut facts = server();
+        facts.configuration_error = Some("/c line 3: syntax error".into());
+        assert!(about(&facts, "configuration-error").unwrap().text.ends_with("/c line 3: syntax error."));
     }
 
     #[test]
