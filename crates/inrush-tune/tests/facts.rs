@@ -54,13 +54,15 @@ async fn of_version(version: u32) {
 
     // The server is on this machine, and its directory is readable by whoever runs the tests.
     let machine = facts.machine.as_ref().expect("the machine");
-    assert!(machine.memory.unwrap() > 1 << 28 && machine.processors.unwrap() > 0);
+    let linux = cfg!(target_os = "linux");
+    assert!(machine.processors.unwrap() > 0);
+    assert!(!linux || machine.memory.unwrap() > 1 << 28);
     let what: Vec<&str> = machine.directories.iter().map(|directory| directory.what.as_str()).collect();
     assert_eq!(what, ["data", "pg_wal", "tablespace extra"]);
     for directory in &machine.directories {
         let space = directory.space.unwrap();
         assert!(space.total > space.free && space.free > 0);
-        assert!(directory.device.is_some() && directory.file_system.is_some(), "{directory:?}");
+        assert!(!linux || directory.device.is_some() && directory.file_system.is_some(), "{directory:?}");
     }
     assert_eq!(facts.not_visible, [""; 0]);
     let report = Report::of(facts);

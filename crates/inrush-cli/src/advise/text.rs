@@ -107,11 +107,11 @@ fn to_copy(report: &Report, apply: &str) -> String {
     if out.is_empty() {
         return out;
     }
-    out += "\n";
     let lines = reload.len() + restart.len();
     let may_not: Vec<&str> =
         [reload, restart].concat().iter().filter(|a| !a.may).map(|advice| advice.setting).collect();
     if let Some(obstacle) = &report.obstacle {
+        out += "\n";
         out += &wrapped("", &format!("{obstacle}."));
     } else if !may_not.is_empty() {
         let where_else = match &facts.managed {
@@ -123,10 +123,11 @@ fn to_copy(report: &Report, apply: &str) -> String {
         } else {
             format!("those for {}", may_not.join(", "))
         };
+        out += "\n";
         out += &wrapped("", &format!("Role {} may not run {what}: {where_else}.", facts.role));
     }
     if report.obstacle.is_none() && check(report).is_ok() && !applicable(report).is_empty() {
-        out += &format!("What needs no restart is done, and recorded to be taken back, by:\n\n{apply}\n");
+        out += &format!("\nWhat needs no restart is done, and recorded to be taken back, by:\n\n{apply}\n");
     }
     out
 }

@@ -38,8 +38,8 @@ pub(super) fn shared_buffers(facts: &ServerFacts) -> Option<Advice> {
     // Whole GB where there are several, else a power of two.
     let share = (memory / SHARE).min(MOST_SHARED);
     let wanted = if share >= 4 << 30 { share >> 30 << 30 } else { power_of_two(share) };
-    // From half of the share on it is a matter of taste.
-    if now.saturating_mul(2) > wanted {
+    // Loads gain so little that only much less than the share is worth a restart.
+    if now.saturating_mul(4) > wanted {
         return None;
     }
     let why = why(&format!(" ({} of {} of memory now)", setting_size(now), bytes(memory)));
@@ -103,8 +103,11 @@ mod tests {
             facts.machine = Some(machine(gb * GB, 0));
             assert_eq!(shared_buffers(&facts).unwrap().advised.as_deref(), Some(advised), "{gb} GB");
         }
-        set(&mut facts, "shared_buffers", "1310720", "10GB");
-        assert_eq!(shared_buffers(&facts), None);
+        for (pages, shown, advised) in [("131072", "1GB", true), ("262144", "2GB", false)] {
+            set(&mut facts, "shared_buffers", pages, shown);
+            facts.machine = Some(machine(23 * GB, 0));
+            assert_eq!(shared_buffers(&facts).is_some(), advised, "{shown}");
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@ use crate::advise::{Advice, Effect};
 
 /// Least WAL that makes the counters worth a conclusion.
 const ENOUGH_WAL: u64 = 1 << 30;
+/// Buffers from which more have not been shown to help.
+const ENOUGH_BUFFERS: u64 = 64 << 20;
 /// Share of whole pages in the WAL, in per cent, from which compressing them is advised.
 const PAGES_WORTH_IT: u64 = 20;
 
@@ -19,7 +21,7 @@ pub(super) fn wal_buffers(facts: &ServerFacts) -> Option<Advice> {
     };
     let wanted = wanted.min(power_of_two(room));
     let never_full = facts.wal.bytes >= ENOUGH_WAL && facts.wal.buffers_full == 0;
-    if wanted < now.saturating_mul(2) || wanted < 16 << 20 || never_full {
+    if now >= ENOUGH_BUFFERS || wanted < now.saturating_mul(2) || wanted < 16 << 20 || never_full {
         return None;
     }
     let seen = match facts.wal.buffers_full {
@@ -132,7 +134,7 @@ mod tests {
         assert_eq!(wal_buffers(&facts).unwrap().advised.as_deref(), Some("32MB"));
         set(&mut facts, "shared_buffers", "1048576", "8GB");
         assert_eq!(wal_buffers(&facts).unwrap().advised.as_deref(), Some("256MB"));
-        set(&mut facts, "wal_buffers", "32768", "256MB");
+        set(&mut facts, "wal_buffers", "8192", "64MB");
         assert_eq!(wal_buffers(&facts), None);
     }
 
