@@ -287,7 +287,7 @@ pub fn for_load(what: &str, load: &StoredLoad, args: &LedgerArgs) -> String {
 }
 
 /// `--to` as it was given: what the environment says needs not be said. A password in it is not repeated.
-fn to(args: &LedgerArgs) -> Vec<String> {
+pub fn to(args: &LedgerArgs) -> Vec<String> {
     args.server.to.as_deref().map_or_else(Vec::new, |to| crate::words::option("to", &without_password(to)))
 }
 
