@@ -515,8 +515,7 @@ impl<'a> Lane<'a> {
         // Dropping an unfinished COPY sends CopyFail.
         self.copy = None;
         let savepoint = self.job.plan.atomic && !self.job.plan.freeze;
-        let statement =
-            if savepoint { "ROLLBACK TO inrush_unit; RELEASE inrush_unit" } else { "ROLLBACK" };
+        let statement = if savepoint { "ROLLBACK TO inrush_unit; RELEASE inrush_unit" } else { "ROLLBACK" };
         self.session.execute(statement).await.is_ok()
     }
 

@@ -56,8 +56,7 @@ pub fn run(
     let specs = inrush_source::expand(&options.sources)?;
     refuse_overwriting(options, &specs)?;
     let client = &mut control.client;
-    let Prepared { mut plan, target, server } =
-        runtime.block_on(prepare(client, options, &specs, notice))?;
+    let Prepared { mut plan, target, server } = runtime.block_on(prepare(client, options, &specs, notice))?;
     options.rejects.as_deref().map_or(Ok(()), check_writable)?;
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
@@ -109,8 +108,15 @@ pub fn run(
                 match runtime.block_on(levers::pull(&mut hand, &target, conninfo)) {
                     Ok(more) => pulled.extend(more),
                     Err(error) => {
-                        let back =
-                            levers::put_back(client, conninfo, &ledger, stored.id, End::GivenUp, plan.hands(), notice);
+                        let back = levers::put_back(
+                            client,
+                            conninfo,
+                            &ledger,
+                            stored.id,
+                            End::GivenUp,
+                            plan.hands(),
+                            notice,
+                        );
                         if let Err(also) = runtime.block_on(back) {
                             notice(&format!("{}; `inrush recover` tries again", also.fact()));
                         }
@@ -285,7 +291,8 @@ async fn take_levers_back(
             _ => left(""),
         };
     }
-    let back = levers::put_back(client, &job.conninfo, ledger, load.id, End::Failed, job.plan.hands(), notice);
+    let back =
+        levers::put_back(client, &job.conninfo, ledger, load.id, End::Failed, job.plan.hands(), notice);
     match back.await {
         Ok(_) => None,
         Err(error) => left(&format!("{}; ", error.fact())),

@@ -43,7 +43,8 @@ mod tests {
 
     /// Pages of the file in the page cache, as mincore(2) tells through /proc: counted by fincore where it is.
     fn cached(path: &std::path::Path) -> Option<u64> {
-        let output = std::process::Command::new("fincore").args(["-b", "-n", "-o", "RES"]).arg(path).output().ok()?;
+        let output =
+            std::process::Command::new("fincore").args(["-b", "-n", "-o", "RES"]).arg(path).output().ok()?;
         String::from_utf8(output.stdout).ok()?.trim().parse().ok()
     }
 

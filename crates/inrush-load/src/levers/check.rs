@@ -21,8 +21,9 @@ pub(crate) async fn check(
     }
     let undoable = levers.undoable();
     if let (Some(first), LedgerChoice::None) = (undoable.first(), &options.ledger) {
-        return Err(Error::new(Code::Usage, format!("--no-ledger contradicts --{first}"))
-            .hint("What a lever changes is recorded in the ledger, so that it can be taken back after a crash."));
+        return Err(Error::new(Code::Usage, format!("--no-ledger contradicts --{first}")).hint(
+            "What a lever changes is recorded in the ledger, so that it can be taken back after a crash.",
+        ));
     }
     let table = target.table.qualified();
     let needs_table = !undoable.is_empty() || levers.freeze;
@@ -137,7 +138,9 @@ fn unlogged(levers: &LeverOptions, state: &TableState, table: &str) -> Result<()
             Code::Table,
             format!("--unlogged is impossible: {table} is published by {publication:?}"),
         )
-        .hint("Subscribers would not get the rows; load it logged, or take it out of the publication first."));
+        .hint(
+            "Subscribers would not get the rows; load it logged, or take it out of the publication first.",
+        ));
     }
     if let Some(other) = state.referenced_by_logged.first() {
         return Err(Error::new(

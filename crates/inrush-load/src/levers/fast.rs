@@ -150,8 +150,15 @@ pub(crate) async fn after_first_seconds(
         return Ok(Vec::new());
     }
     let (mut load, mut table_of_load) = (load.clone(), job.plan.table.clone());
-    let mut hand =
-        Hand { options, ledger, load: &mut load, table: &mut table_of_load, resumed: true, bytes: None, notice };
+    let mut hand = Hand {
+        options,
+        ledger,
+        load: &mut load,
+        table: &mut table_of_load,
+        resumed: true,
+        bytes: None,
+        notice,
+    };
     let why = format!(
         "chosen by --fast after {:.0} s: the server spent {:.0} % of its time on the rows, and {left:.0} s were left",
         job.progress.started.elapsed().as_secs_f64(),

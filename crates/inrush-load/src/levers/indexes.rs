@@ -132,7 +132,8 @@ async fn make(client: &mut Client, ledger: &Ledger, load: i64, step: &LeverStep)
     let schema = table_schema(&table);
     let qualified = format!("{schema}.{}", quote_ident(&index.name));
     let tablespace = quote_literal(index.tablespace.as_deref().unwrap_or_default());
-    let mut sql = format!("SET LOCAL default_tablespace = {tablespace};\n{before} ON {table} USING {after};\n");
+    let mut sql =
+        format!("SET LOCAL default_tablespace = {tablespace};\n{before} ON {table} USING {after};\n");
     for (column, target) in &index.statistics {
         sql += &format!("ALTER INDEX {qualified} ALTER COLUMN {column} SET STATISTICS {target};\n");
     }

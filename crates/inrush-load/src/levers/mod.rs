@@ -17,8 +17,8 @@ mod truncate;
 
 pub(crate) use check::check;
 pub(crate) use fast::after_first_seconds;
-pub(crate) use truncate::statement as truncate_statement;
 pub(crate) use truncate::in_transaction as truncate_in_transaction;
+pub(crate) use truncate::statement as truncate_statement;
 
 use crate::options::Options;
 use inrush_core::{Code, Error, Result, Table};
@@ -152,7 +152,13 @@ pub(crate) fn of_the_run(options: &Options, table: &Table) -> Vec<Pulled> {
         pulled.push(Pulled { lever: lever.to_owned(), what, why: None });
     };
     if levers.freeze {
-        add("freeze", format!("rows are written frozen, after {} was emptied in the same transaction", table.qualified()));
+        add(
+            "freeze",
+            format!(
+                "rows are written frozen, after {} was emptied in the same transaction",
+                table.qualified()
+            ),
+        );
     } else if levers.truncate && options.one_transaction() {
         add("truncate", format!("{} was emptied in the same transaction", table.qualified()));
     }

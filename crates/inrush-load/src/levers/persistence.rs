@@ -3,8 +3,8 @@
 //! After a crash of the server an unlogged table is empty, and so is what the ledger recorded of its units: the same
 //! command loads them again.
 
-use super::{End, Hand, Pulled, begin, begin_back, commit, detail};
 use super::check::has_rows;
+use super::{End, Hand, Pulled, begin, begin_back, commit, detail};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::Target;
 use inrush_sink::failure::server_error;
@@ -21,7 +21,11 @@ struct Detail {
     then_logged: bool,
 }
 
-pub(super) async fn pull(client: &mut Client, hand: &mut Hand<'_>, target: &Target) -> Result<Option<Pulled>> {
+pub(super) async fn pull(
+    client: &mut Client,
+    hand: &mut Hand<'_>,
+    target: &Target,
+) -> Result<Option<Pulled>> {
     let then_logged = hand.options.levers.then_logged;
     if hand.table.unlogged {
         return Ok(None);

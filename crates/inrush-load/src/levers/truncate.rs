@@ -43,9 +43,5 @@ pub(crate) fn statement(table: &Table) -> String {
 }
 
 fn pulled(table: &Table) -> Pulled {
-    Pulled {
-        lever: NAME.to_owned(),
-        what: format!("{} was emptied first", table.qualified()),
-        why: None,
-    }
+    Pulled { lever: NAME.to_owned(), what: format!("{} was emptied first", table.qualified()), why: None }
 }

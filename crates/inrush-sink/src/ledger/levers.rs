@@ -70,7 +70,12 @@ impl Ledger {
         let rows = client.query(&sql, &[&load]).await.map_err(server_error)?;
         Ok(rows
             .iter()
-            .map(|row| LeverStep { step: row.get(0), lever: row.get(1), target: row.get(2), detail: row.get(3) })
+            .map(|row| LeverStep {
+                step: row.get(0),
+                lever: row.get(1),
+                target: row.get(2),
+                detail: row.get(3),
+            })
             .collect())
     }
 
@@ -133,7 +138,8 @@ impl Ledger {
 
     /// Loads that have begun, have not ended and have changes to take back.
     pub async fn loads_with_levers(&self, client: &Client) -> Result<Vec<i64>> {
-        let sql = format!("SELECT DISTINCT load_id FROM {}.levers WHERE state = 'applied' ORDER BY 1", self.sql);
+        let sql =
+            format!("SELECT DISTINCT load_id FROM {}.levers WHERE state = 'applied' ORDER BY 1", self.sql);
         let rows = client.query(&sql, &[]).await.map_err(server_error)?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
@@ -163,9 +169,13 @@ impl Ledger {
     }
 
     /// A load that has no units yet goes on with the table as it is in this transaction. Gives its storage.
-    pub async fn rebase(&self, tx: &impl GenericClient, load: &StoredLoad, unlogged: bool) -> Result<Vec<String>> {
-        let storage: Vec<String> =
-            tx.query_one(STORAGE, &[&load.target]).await.map_err(server_error)?.get(0);
+    pub async fn rebase(
+        &self,
+        tx: &impl GenericClient,
+        load: &StoredLoad,
+        unlogged: bool,
+    ) -> Result<Vec<String>> {
+        let storage: Vec<String> = tx.query_one(STORAGE, &[&load.target]).await.map_err(server_error)?.get(0);
         let sql = format!("UPDATE {}.loads SET incarnation = $2, unlogged = $3 WHERE id = $1", self.sql);
         tx.execute(&sql, &[&load.id, &storage, &unlogged]).await.map_err(server_error)?;
         Ok(storage)
