@@ -266,6 +266,86 @@ fn the_impossible_is_refused_before_the_first_row() {
     database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
+/// What rows do one after the other is what a load makes of them at once.
+#[test]
+fn conflicts_as_one_row_after_the_other() {
+    let mut random = Random::from_environment("conflicts");
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let dir = tempfile::tempdir().expect("a directory");
+    for (round, action) in ["update", "nothing", "update", "nothing"].iter().enumerate() {
+        let make = |name: &str| {
+            format!(
+                "DROP TABLE IF EXISTS {name}; CREATE TABLE {name} (
+                   \"Key\" int, sub text COLLATE \"C\", n int, w numeric DEFAULT 7, at timestamptz DEFAULT '2020-01-01',
+                   always int GENERATED ALWAYS AS IDENTITY, UNIQUE (\"Key\", sub), CHECK (w > 0));
+                 INSERT INTO {name} (\"Key\", sub, n) SELECT i, 'a', -1 FROM generate_series(0, 40) i;\n"
+            )
+        };
+        database.psql(&(make("t") + &make("expected")));
+        let (mut lines, mut script) = (String::from("Key,sub,n,w\n"), String::new());
+        let set = match *action {
+            "update" => "DO UPDATE SET n = EXCLUDED.n, w = EXCLUDED.w",
+            _ => "DO NOTHING",
+        };
+        for n in 0..2500 {
+            let key = if random.one_in(20) { String::new() } else { random.below(60).to_string() };
+            let sub = random.pick(&["a", "b", "", "it's"]);
+            // One value in a hundred is refused by the CHECK: a reject here, an error passed over there.
+            let w = if random.one_in(100) { "-1" } else { random.pick(&["1.50", "3", "1e3"]) };
+            let quoted = if sub.is_empty() { "\"\"" } else { sub };
+            lines += &format!("{key},{quoted},{n},{w}\n");
+            let key = if key.is_empty() { "NULL" } else { &key };
+            if w != "-1" {
+                script += &format!(
+                    "INSERT INTO expected (\"Key\", sub, n, w) VALUES ({key}, '{}', {n}, {w}) ON CONFLICT (\"Key\", sub) {set};\n",
+                    sub.replace('\'', "''")
+                );
+            }
+        }
+        database.psql(&format!("BEGIN;\n{script}COMMIT"));
+        std::fs::write(dir.path().join("rows.csv"), lines).unwrap();
+        let pieces: &[&str] = if round < 2 { &[] } else { &["--chunk", "2KiB", "--unit-bytes", "4KiB"] };
+        let words = ["rows.csv", "-t", "t", "--on-conflict", action, "--max-rejects", "500", "--again"];
+        load(&database, dir.path(), &[&words[..], pieces].concat()).expect_code(1);
+        let columns = "\"Key\", sub, n, w, at";
+        let differ = format!(
+            "SELECT count(*) FROM ((SELECT {columns} FROM t EXCEPT ALL SELECT {columns} FROM expected) UNION ALL
+                                  (SELECT {columns} FROM expected EXCEPT ALL SELECT {columns} FROM t)) d"
+        );
+        assert_eq!(database.psql(&differ), "0", "{action} {pieces:?}");
+        let mut undo = inrush(dir.path());
+        let id = database.psql("SELECT max(id) FROM inrush_ledger.loads");
+        let said = run(undo.args(["loads", "undo", &id, "--to", &database.url()]), None, PATIENCE);
+        assert_eq!(said.code == Some(0), *action == "nothing", "{said:?}");
+        if *action == "nothing" {
+            assert_eq!(database.psql("SELECT count(*) FROM t WHERE n <> -1"), "0");
+            assert_eq!(database.psql("SELECT count(*) FROM t"), "41");
+        }
+    }
+    // Keys that cannot decide.
+    database.psql(
+        "CREATE TABLE none (id int); CREATE TABLE two (a int UNIQUE, b int UNIQUE);
+         CREATE TABLE odd (a int, b int); CREATE UNIQUE INDEX ON odd ((a + 1)); CREATE UNIQUE INDEX ON odd (b) WHERE b > 1",
+    );
+    std::fs::write(dir.path().join("two.csv"), "a,b\n1,1\n1,2\n").unwrap();
+    std::fs::write(dir.path().join("one.csv"), "a\n1\n").unwrap();
+    for (words, expected) in [
+        (&["one.csv", "-t", "none", "--columns", "id"][..], "has none over plain columns"),
+        (&["two.csv", "-t", "two"], "several unique indexes"),
+        (&["two.csv", "-t", "odd"], "has none over plain columns"),
+        (&["two.csv", "-t", "two", "--conflict-key", "a,b"], "no unique index on (a, b)"),
+        (&["one.csv", "-t", "two", "--conflict-key", "b"], "no field goes to the key column \"b\""),
+        (&["two.csv", "-t", "two", "--conflict-key", "a", "--jobs", "2"], "contradicts --jobs"),
+        (&["two.csv", "-t", "two", "--conflict-key", "a", "--via", "copy-binary"], "contradicts --via"),
+    ] {
+        let said = load(&database, dir.path(), &[words, &["--on-conflict", "update"]].concat());
+        assert!(said.expect_code(2).stderr.contains(expected), "{words:?}: {}", said.stderr);
+    }
+    let words = ["two.csv", "-t", "two", "--conflict-key", "a", "--on-conflict", "update"];
+    load(&database, dir.path(), &words).expect_code(0);
+    assert_eq!(database.psql("SELECT a || ' ' || b FROM two"), "1 2");
+}
+
 /// Kills clients and servers at any moment, also while levers are pulled and taken back.
 #[test]
 fn levers_survive_kills() {

@@ -259,8 +259,7 @@ impl Lane<'_> {
         let mut copy = self.session.start_copy(job, shape, format).await?;
         let sent = copy.send(Bytes::from(bytes)).await;
         sent.map_err(|e| self.session.copy_failure(job, shape, &e))?;
-        let stored = copy.finish().await;
-        stored.map_err(|e| self.session.copy_failure(job, shape, &e))
+        self.session.finish_copy(job, shape, copy).await
     }
 }
 

@@ -429,8 +429,7 @@ impl<'a> Lane<'a> {
         self.flush().await?;
         self.enter(Stage::Answer);
         if let Some((_, copy)) = self.copy.take() {
-            let stored = copy.finish().await;
-            unit.stored += stored.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
+            unit.stored += self.session.finish_copy(self.job, shape, copy).await?;
         }
         if !self.side.is_empty() {
             let mut copy = self.session.start_copy(self.job, shape, WireFormat::Text).await?;
@@ -438,8 +437,7 @@ impl<'a> Lane<'a> {
             self.job.count_sent(side.len() as u64);
             let sent = copy.send(side).await;
             sent.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
-            let stored = copy.finish().await;
-            unit.stored += stored.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
+            unit.stored += self.session.finish_copy(self.job, shape, copy).await?;
         }
         Ok(())
     }

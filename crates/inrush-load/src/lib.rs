@@ -35,7 +35,7 @@ pub use create::{
 };
 pub use dry::dry_run;
 pub use levers::{End, LeverOptions, Pulled, put_back};
-pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
+pub use options::{ColumnSpec, LedgerChoice, MaxRejects, OnConflict, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};
 pub use rejects::reject_json;

@@ -50,6 +50,10 @@ pub struct Options {
     pub max_rate: Option<u64>,
     /// Bytes of WAL that replicas, slots and the archiver may be behind before the load pauses.
     pub max_lag: Option<u64>,
+    /// What to do with rows whose key is there already; `None`: the server refuses them.
+    pub on_conflict: Option<OnConflict>,
+    /// `--conflict-key`: the columns of the unique index that decides.
+    pub conflict_key: Option<Vec<String>>,
     /// Changes of the table that make the load faster.
     pub levers: LeverOptions,
     /// Looks per second at what the load's backends wait for; `None` does not look.
@@ -128,6 +132,16 @@ impl MaxRejects {
     pub const MINIMUM: u64 = 10_000;
 }
 
+/// What to do with a row whose key is in the table already, or came earlier in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnConflict {
+    /// Pass it over.
+    Nothing,
+    /// It takes the place of what is there.
+    Update,
+}
+
 /// Where loads are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerChoice {
@@ -167,6 +181,8 @@ impl Options {
             create: true,
             max_rate: None,
             max_lag: None,
+            on_conflict: None,
+            conflict_key: None,
             levers: LeverOptions::default(),
             sample_hz: Some(inrush_profile::SamplerOptions::DEFAULT_HZ),
             command: Vec::new(),

@@ -1,6 +1,7 @@
 //! The plan of a load: everything that is decided before the first row is sent.
 
 use crate::inputs::{InputPlan, Opened, open_inputs};
+use crate::levers::conflict::{Merge, Statements};
 use crate::options::{MaxRejects, Options, Via};
 use crate::shape::Shape;
 use crate::unit::Held;
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
     pub truncate: bool,
     /// COPY writes the rows frozen.
     pub freeze: bool,
+    /// How rows are merged with those that are there.
+    pub merge: Option<Merge>,
     /// Inputs do not stay in the page cache.
     pub drop_cache: bool,
     /// `synchronous_commit` of the lanes.
@@ -98,16 +101,27 @@ impl Plan {
             limits: options.limits.clone(),
             max_rejects: options.max_rejects,
             atomic,
-            jobs: if atomic || single_unit { Some(1) } else { options.jobs },
+            jobs: if atomic || single_unit || options.on_conflict.is_some() { Some(1) } else { options.jobs },
             max_rate: options.max_rate,
             max_lag: options.max_lag,
             sample_hz: options.sample_hz,
             truncate: atomic && (options.levers.truncate || options.levers.freeze),
             freeze: options.levers.freeze,
+            merge: None,
             drop_cache: options.levers.drop_cache,
             sync_commit: options.levers.sync_commit.clone(),
             single_unit,
         })
+    }
+
+    /// The statements that merge each shape; none where rows go straight into the table.
+    pub fn merges(&self) -> Result<Vec<Statements>> {
+        let Some(merge) = &self.merge else { return Ok(Vec::new()) };
+        self.shapes
+            .iter()
+            .enumerate()
+            .map(|(number, shape)| merge.statements(&self.table, shape, number))
+            .collect()
     }
 
     /// Connections that make indexes again.
@@ -234,6 +248,9 @@ fn choose_path(
     let not_utf8 = encoding.map(|e| format!("the server recodes {e}, which it does for COPY text"));
     match (options.via, odd, not_utf8) {
         (Via::CopyText, _, _) => Ok((WirePath::CopyText, "asked for with --via".into())),
+        _ if options.on_conflict.is_some() => {
+            Ok((WirePath::CopyText, "rows keep their order for --on-conflict".into()))
+        }
         (Via::CopyBinary, Some(why), _) | (Via::CopyBinary, None, Some(why)) => {
             Err(Error::new(Code::Clash, format!("--via copy-binary is not possible: {why}"))
                 .hint("Leave --via out, or say --via copy-text."))

@@ -312,7 +312,10 @@ impl Report {
             line(
                 &mut out,
                 "left out",
-                format!("{} rows, by a trigger or rule of the table", grouped(t.rows_left_out)),
+                match self.pulled.iter().any(|pulled| pulled.lever == crate::levers::conflict::NAME) {
+                    true => format!("{} rows, for others with the same key", grouped(t.rows_left_out)),
+                    false => format!("{} rows, by a trigger or rule of the table", grouped(t.rows_left_out)),
+                },
             );
         }
         let path = match self.path {

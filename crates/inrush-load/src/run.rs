@@ -252,10 +252,15 @@ async fn prepare(
         session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
         server_encoding: facts.server_encoding.clone(),
     };
-    let plan = Plan::new(options, target.table.clone(), specs, &opened, &server_facts)?;
+    let mut plan = Plan::new(options, target.table.clone(), specs, &opened, &server_facts)?;
     for shape in &plan.shapes {
         let columns: Vec<&str> = shape.columns.iter().map(|c| c.name.as_str()).collect();
         target.check_loadable(&columns, &facts)?;
+    }
+    if options.on_conflict.is_some() {
+        let state = target.state(client).await?;
+        plan.merge = levers::conflict::plan(options, &plan.table, &state)?;
+        plan.merges()?;
     }
     for price in levers::check(options, &target, &facts, client).await? {
         notice(&price);

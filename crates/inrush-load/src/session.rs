@@ -1,6 +1,7 @@
 //! One connection of a lane, with what has been prepared on it.
 
 use crate::job::Job;
+use crate::levers::conflict::Statements;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::connect::{Connected, connect};
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
@@ -22,6 +23,8 @@ pub(crate) struct Session {
     pub ledger: Option<UnitLedger>,
     pub backend: Backend,
     statements: HashMap<(usize, WireFormat), Statement>,
+    /// How rows get from the temporary tables into the target, by shape; empty where they go straight into it.
+    merges: Vec<Statements>,
 }
 
 impl Session {
@@ -52,7 +55,16 @@ impl Session {
             }
             None => None,
         };
-        Ok(Session { connected, ledger, backend, statements: HashMap::new() })
+        let merges = job.plan.merges()?;
+        for merge in &merges {
+            connected.client.batch_execute(&merge.make).await.map_err(|e| {
+                let error = server_error(e);
+                let hint = "Rows are merged from a temporary table: the role needs TEMPORARY on the database and \
+                            SELECT on the columns.";
+                error.hint(hint)
+            })?;
+        }
+        Ok(Session { connected, ledger, backend, statements: HashMap::new(), merges })
     }
 
     /// What a failed statement means.
@@ -87,7 +99,11 @@ impl Session {
         if !self.statements.contains_key(&(shape, format)) {
             let columns: Vec<&str> = job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
             let encoding = (format == WireFormat::Text).then_some(job.plan.encoding.as_deref()).flatten();
-            let sql = statement(&job.plan.table, &columns, format, encoding, job.plan.freeze);
+            let target = match self.merges.get(shape) {
+                Some(merge) => merge.staging.clone(),
+                None => job.plan.table.qualified(),
+            };
+            let sql = statement(&target, &columns, format, encoding, job.plan.freeze);
             let prepared = self.connected.client.prepare(&sql).await;
             let prepared = prepared.map_err(|e| self.copy_failure(job, shape, &e))?;
             self.statements.insert((shape, format), prepared);
@@ -95,6 +111,16 @@ impl Session {
         CopyStream::start(&self.connected.client, &self.statements[&(shape, format)])
             .await
             .map_err(|e| self.copy_failure(job, shape, &e))
+    }
+
+    /// Ends a COPY, and merges its rows where they are merged. Gives the number of rows that came into the table.
+    pub async fn finish_copy(&self, job: &Job, shape: usize, copy: CopyStream) -> Result<u64, Failure> {
+        let stored = copy.finish().await.map_err(|e| self.copy_failure(job, shape, &e))?;
+        let Some(merge) = self.merges.get(shape) else { return Ok(stored) };
+        let client = &self.connected.client;
+        let merged = client.execute(&merge.merge, &[]).await.map_err(|e| self.copy_failure(job, shape, &e))?;
+        self.execute(&merge.empty).await?;
+        Ok(merged)
     }
 
     /// Waits until a server process has ended, and ends it if it does not by itself: only then is it known

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::SinkExt;
-use inrush_core::{Table, quote_ident};
+use inrush_core::quote_ident;
 use std::pin::Pin;
 use tokio_postgres::{Client, CopyInSink, Error, Statement};
 
@@ -15,11 +15,11 @@ pub enum WireFormat {
     Binary,
 }
 
-/// The statement that loads `columns` of `table`. `encoding` is the encoding of text fields where it is not
+/// The statement that loads `columns` of `table`, which is a name as SQL reads it. `encoding` is the encoding of text fields where it is not
 /// the session's (UTF8). `freeze` writes the rows frozen, which the server allows only in the (sub)transaction that
 /// created or truncated the table.
 pub fn statement(
-    table: &Table,
+    table: &str,
     columns: &[&str],
     format: WireFormat,
     encoding: Option<&str>,
@@ -38,7 +38,7 @@ pub fn statement(
     }
     // A table without columns to send is given as it is: `COPY t () FROM` is not valid SQL.
     let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
-    format!("COPY {}{list} FROM STDIN ({options})", table.qualified())
+    format!("COPY {table}{list} FROM STDIN ({options})")
 }
 
 /// A COPY that takes bytes. Message borders carry no meaning: bytes may be cut anywhere.

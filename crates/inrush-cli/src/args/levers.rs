@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::ValueEnum;
-use inrush_load::LeverOptions;
+use inrush_load::{LeverOptions, OnConflict};
 
 /// Changes of the table for the time of the load. Each is recorded, and taken back at the end or with `inrush recover`.
 #[derive(Debug, Args)]
@@ -56,6 +56,18 @@ pub struct LeverArgs {
     #[arg(long, conflicts_with = "no_ledger")]
     pub quiet_autovacuum: bool,
 
+    /// Rows whose key is there already: pass them over, or let them take the place of what is there
+    ///
+    /// As INSERT ... ON CONFLICT a row after the other: with update the later row of the source wins, with nothing the
+    /// first. Rows are merged unit by unit from a temporary table, over one connection. A load that updates cannot be
+    /// undone.
+    #[arg(long, value_enum, value_name = "ACTION")]
+    pub on_conflict: Option<OnConflictName>,
+
+    /// The columns of the unique index that decides [default: the primary key]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "on_conflict")]
+    pub conflict_key: Option<Vec<String>>,
+
     /// synchronous_commit of the connections that load
     ///
     /// With off a crash of the server may lose the last units, and with them what is recorded of them: the same command
@@ -66,6 +78,25 @@ pub struct LeverArgs {
     /// Do not leave the files in the machine's page cache
     #[arg(long)]
     pub drop_cache: bool,
+}
+
+/// What to do with rows whose key is there already.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum OnConflictName {
+    /// Pass them over
+    Nothing,
+    /// They take the place of what is there
+    Update,
+}
+
+impl OnConflictName {
+    /// As the load library takes it.
+    pub fn action(self) -> OnConflict {
+        match self {
+            OnConflictName::Nothing => OnConflict::Nothing,
+            OnConflictName::Update => OnConflict::Update,
+        }
+    }
 }
 
 /// Values of synchronous_commit.

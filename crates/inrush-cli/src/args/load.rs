@@ -339,6 +339,8 @@ impl LoadArgs {
         options.max_lag = self.speed.max_lag;
         options.sample_hz = (self.speed.sample_hz > 0).then_some(self.speed.sample_hz);
         options.levers = self.levers.options();
+        options.on_conflict = self.levers.on_conflict.map(|name| name.action());
+        options.conflict_key.clone_from(&self.levers.conflict_key);
         options.limits = Limits {
             max_record: usize::try_from(self.speed.max_record)
                 .unwrap_or(usize::MAX)

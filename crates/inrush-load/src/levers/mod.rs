@@ -9,6 +9,7 @@
 
 mod autovacuum;
 mod check;
+pub(crate) mod conflict;
 mod fast;
 mod foreign_keys;
 mod indexes;
@@ -114,12 +115,21 @@ pub(crate) struct Hand<'a> {
 pub(crate) async fn pull(hand: &mut Hand<'_>, target: &Target, conninfo: &ConnInfo) -> Result<Vec<Pulled>> {
     let wanted = &hand.options.levers;
     let mut pulled = Vec::new();
-    if wanted.undoable().is_empty() && !wanted.truncate {
+    if wanted.undoable().is_empty() && !wanted.truncate && hand.options.on_conflict.is_none() {
         return Ok(pulled);
     }
     // Not the control connection: that one commits without waiting for the WAL.
     let mut connected = connect(conninfo, "inrush load: levers").await?;
     let client = &mut connected.client;
+    if let Some(action) = hand.options.on_conflict
+        && !hand.ledger.has_lever(client, hand.load.id, conflict::NAME).await?
+    {
+        // Rows that were updated cannot be told from those that were there: undo looks for this.
+        let tx = begin(client, hand.ledger, hand.load).await?;
+        let action = serde_json::json!({ "action": action });
+        hand.ledger.record_lever(&tx, hand.load.id, conflict::NAME, hand.load.target, &action, true).await?;
+        commit(tx).await?;
+    }
     if wanted.truncate && !hand.options.one_transaction() {
         pulled.extend(truncate::pull(client, hand).await?);
     }
@@ -161,6 +171,13 @@ pub(crate) fn of_the_run(options: &Options, table: &Table) -> Vec<Pulled> {
         );
     } else if levers.truncate && options.one_transaction() {
         add("truncate", format!("{} was emptied in the same transaction", table.qualified()));
+    }
+    if let Some(action) = options.on_conflict {
+        let what = match action {
+            crate::options::OnConflict::Nothing => "rows whose key was there already were passed over",
+            crate::options::OnConflict::Update => "rows took the place of those with the same key",
+        };
+        add(conflict::NAME, format!("{what}; one connection, so that rows keep their order"));
     }
     if let Some(value) = &levers.sync_commit {
         add("sync-commit", format!("{value} on the connections that load; the last commit waits for all"));

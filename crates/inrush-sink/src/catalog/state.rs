@@ -43,6 +43,10 @@ pub struct Index {
     pub definition: String,
     /// UNIQUE, a primary key included.
     pub unique: bool,
+    /// The columns that are unique together, where ON CONFLICT can name them: no expression, no predicate, checked at
+    /// once. Empty for other indexes.
+    #[serde(default)]
+    pub key: Vec<String>,
     /// Behind a PRIMARY KEY.
     pub primary: bool,
     /// Behind an EXCLUDE constraint.
@@ -108,6 +112,13 @@ const STATE: &str = "
                  'qualified', pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(i.relname),
                  'definition', pg_catalog.pg_get_indexdef(x.indexrelid),
                  'unique', x.indisunique,
+                 'key', CASE WHEN x.indisunique AND x.indisvalid AND x.indimmediate AND x.indexprs IS NULL
+                                  AND x.indpred IS NULL
+                        THEN (SELECT pg_catalog.json_agg(a.attname ORDER BY k.n)
+                                FROM pg_catalog.unnest(x.indkey) WITH ORDINALITY AS k (attnum, n)
+                                JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+                               WHERE k.n <= x.indnkeyatts)
+                        ELSE '[]' END,
                  'primary', x.indisprimary,
                  'exclusion', x.indisexclusion,
                  'constraint', (SELECT k.conname FROM pg_catalog.pg_constraint k

@@ -111,6 +111,18 @@ impl Ledger {
         if load.state == LoadState::Undone {
             return Err(Error::new(Code::Ledger, format!("load {} has been undone already", load.id)));
         }
+        let sql = format!(
+            "SELECT EXISTS (SELECT 1 FROM {}.levers WHERE load_id = $1 AND lever = 'on-conflict'
+                               AND detail ->> 'action' = 'update')",
+            self.sql
+        );
+        if client.query_one(&sql, &[&load.id]).await.map_err(server_error)?.get(0) {
+            return Err(Error::new(
+                Code::Ledger,
+                format!("load {} may have updated rows that were there before", load.id),
+            )
+            .hint("With --on-conflict update rows cannot be told from those they replaced; nothing was removed."));
+        }
         self.end_backends(client, load.id, std::time::Duration::from_secs(2), |_| ()).await?;
         let units = self.units_table(load.unlogged);
         let rejects = format!("{}.rejects{}", self.sql, if load.unlogged { "_unlogged" } else { "" });
