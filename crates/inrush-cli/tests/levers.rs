@@ -232,8 +232,12 @@ fn the_impossible_is_refused_before_the_first_row() {
         ("part", &["--defer-indexes"], "partitioned table"),
         ("part", &["--unlogged"], "partitioned table"),
         ("v", &["--quiet-autovacuum"], "a view"),
-        ("t", &["--defer-indexes=t_pkey"], "it is the primary key"),
-        ("t", &["--defer-indexes=t_name_key"], "it is unique"),
+        ("t", &["--defer-indexes=t_pkey"], "foreign keys that depend on it"),
+        (
+            "t",
+            &["--defer-indexes=t_name_key", "--jobs", "2"],
+            "--defer-indexes=t_name_key contradicts --jobs 2",
+        ),
         ("t", &["--defer-indexes=nothing"], "has no index \"nothing\""),
         ("empty", &["--then-logged"], "--unlogged"),
         ("empty", &["--unlogged", "--no-ledger"], "--no-ledger"),
@@ -264,6 +268,70 @@ fn the_impossible_is_refused_before_the_first_row() {
     assert_eq!(database.psql(counts), "1 0 0 1");
     assert_eq!(database.psql("SELECT relpersistence FROM pg_class WHERE relname = 'empty'"), "p");
     database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+#[test]
+fn indexes_that_forbid_something() {
+    require_server!(15);
+    let server = Postgres::shared(15);
+    for version in [15, 18] {
+        if !inrush_testkit::Installation::have_or_say_skipped(version) {
+            continue;
+        }
+        let server = if version == 15 { server } else { Postgres::shared(version) };
+        let database = server.fresh_database();
+        database.psql(
+            "CREATE TABLE t (id int, name text, parent int, note text,
+               CONSTRAINT pk PRIMARY KEY (id) INCLUDE (note) WITH (fillfactor = 80),
+               CONSTRAINT uq UNIQUE (name) DEFERRABLE INITIALLY DEFERRED,
+               CONSTRAINT ex EXCLUDE USING btree (id WITH =, name WITH =) WHERE (parent > 50));
+             COMMENT ON CONSTRAINT pk ON t IS 'it''s the key'; COMMENT ON INDEX pk IS 'an index';
+             CREATE UNIQUE INDEX part ON t (note, name) WHERE id > 5; CREATE INDEX plain ON t (parent);
+             ALTER TABLE t CLUSTER ON pk",
+        );
+        let shape = "SELECT string_agg(d, E'\\n' ORDER BY d) FROM (
+            SELECT pg_get_indexdef(indexrelid) || ' ' || indisclustered || ' ' || indisvalid
+                   || coalesce(obj_description(indexrelid, 'pg_class'), '') AS d FROM pg_index WHERE indrelid = 't'::regclass
+            UNION ALL SELECT conname || pg_get_constraintdef(oid) || coalesce(obj_description(oid, 'pg_constraint'), '')
+              FROM pg_constraint WHERE conrelid = 't'::regclass) x";
+        let before = database.psql(shape);
+        let dir = rows(3000);
+        let all = "--defer-indexes=pk,uq,ex,part,plain";
+        let said = load(&database, dir.path(), &["rows.csv", "-t", "t", all]);
+        assert!(said.expect_code(0).stderr.contains("nobody else can use public.t"), "{said:?}");
+        assert_eq!(database.psql(shape), before);
+        assert_eq!(database.psql("SELECT count(*) FROM t"), "3000");
+        // Duplicates of rows that were there, and within the file.
+        let more: String = (2990..3100).chain([3050, 3051]).map(|i| format!("{i},new {i},1,x\n")).collect();
+        std::fs::write(dir.path().join("more.csv"), more).unwrap();
+        let words = ["more.csv", "-t", "t", all];
+        let said = load(&database, dir.path(), &words);
+        assert!(said.expect_code(2).stderr.contains("SQLSTATE 23505"), "{said:?}");
+        assert_eq!(database.psql("SELECT count(*) FROM t"), "3000");
+        let said = load(
+            &database,
+            dir.path(),
+            &[&words[..], &["--max-rejects", "50", "--rejects", "bad.csv"]].concat(),
+        );
+        assert!(said.expect_code(1).stderr.contains("done once more"), "{said:?}");
+        assert_eq!(
+            (database.psql(shape), database.psql("SELECT count(*) FROM t")),
+            (before, "3100".to_owned())
+        );
+        let reasons = std::fs::read_to_string(dir.path().join("bad.csv.jsonl")).unwrap();
+        assert_eq!(reasons.lines().count(), 12, "{reasons}");
+        assert!(reasons.contains("\"record\":111,\"line\":111"), "{reasons}");
+        // Others depend on it.
+        database.psql("CREATE TABLE child (id int REFERENCES t)");
+        let said = load(&database, dir.path(), &["rows.csv", "-t", "t", "--defer-indexes=pk", "--again"]);
+        assert!(said.expect_code(2).stderr.contains("foreign keys that depend on it"), "{said:?}");
+        database.psql(
+            "DROP TABLE child; ALTER TABLE t ALTER name SET NOT NULL; CREATE UNIQUE INDEX ri ON t (name);
+                       ALTER TABLE t REPLICA IDENTITY USING INDEX ri",
+        );
+        let said = load(&database, dir.path(), &["rows.csv", "-t", "t", "--defer-indexes=ri", "--again"]);
+        assert!(said.expect_code(2).stderr.contains("replica identity"), "{said:?}");
+    }
 }
 
 /// What rows do one after the other is what a load makes of them at once.

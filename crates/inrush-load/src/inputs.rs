@@ -46,6 +46,11 @@ pub(crate) struct InputPlan {
 }
 
 impl InputPlan {
+    /// Whether it is a file, which can be read once more.
+    pub fn is_file(&self) -> bool {
+        matches!(self.spec.kind, inrush_source::InputKind::File(_))
+    }
+
     /// A decoder for it.
     pub fn decoder(&self) -> Box<dyn Decoder> {
         match &self.format {

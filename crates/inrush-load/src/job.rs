@@ -10,7 +10,7 @@ use crate::walwriter::Nudges;
 use inrush_core::{Chunk, Code, Error, Reject, Result};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::{Ledger, StoredLoad};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One load while it runs.
@@ -24,6 +24,8 @@ pub(crate) struct Job {
     pub ledger: Option<(Ledger, StoredLoad)>,
     pub nudges: Nudges,
     failure: Mutex<Option<Error>>,
+    /// An index could not be made again because of rows of the load.
+    pub duplicates: AtomicBool,
     /// Levers pulled while the load ran.
     pulled: Mutex<Vec<Pulled>>,
 }
@@ -54,6 +56,7 @@ impl Job {
             ledger,
             nudges: Nudges::default(),
             failure: Mutex::new(None),
+            duplicates: AtomicBool::new(false),
             pulled: Mutex::new(Vec::new()),
         }
     }
@@ -78,6 +81,13 @@ impl Job {
         drop(failure);
         self.progress.stop(Stop::Abort);
         self.queue.abandon();
+    }
+
+    /// Whether the load ended because an index could not be made over duplicates, and can be done again to find their
+    /// records: rejects are allowed, and the input is still there.
+    pub fn wants_another_try(&self) -> bool {
+        let allowed = !matches!(self.plan.max_rejects, MaxRejects::Count(0));
+        self.duplicates.load(Relaxed) && allowed && self.plan.inputs.iter().all(|input| input.is_file())
     }
 
     /// Notes levers for the report.

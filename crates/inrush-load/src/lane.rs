@@ -8,7 +8,7 @@ use crate::columnar::ColumnFeed;
 use crate::feed::{Feed, Place, Refusal, Sent};
 use crate::inputs::InputPlan;
 use crate::job::{Job, Work};
-use crate::levers;
+use crate::levers::{self, unique::Unmade};
 use crate::progress::{Stop, add_time};
 use crate::queue::Popped;
 use crate::session::Session;
@@ -82,6 +82,8 @@ impl<'a> Lane<'a> {
             if self.job.plan.truncate {
                 self.truncate().await?;
             }
+            let plan = &self.job.plan;
+            levers::unique::drop_all(&self.session.connected.client, &plan.table, &plan.forbidding).await?;
         }
         loop {
             let waited = Instant::now();
@@ -488,6 +490,16 @@ impl<'a> Lane<'a> {
             return Err(interrupted());
         }
         self.job.rejects.judge(self.job.progress.records.load(Relaxed))?;
+        let plan = &self.job.plan;
+        let client = &self.session.connected.client;
+        match levers::unique::make_all(client, &plan.table, &plan.forbidding).await {
+            Ok(()) => {}
+            Err(Unmade::Duplicates(error)) => {
+                self.job.duplicates.store(true, Relaxed);
+                return Err(error);
+            }
+            Err(Unmade::Failed(error)) => return Err(error),
+        }
         if let Some((ledger, load)) = &self.job.ledger {
             ledger.finish(&self.session.connected.client, load).await?;
         }

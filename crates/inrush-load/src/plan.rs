@@ -7,6 +7,7 @@ use crate::shape::Shape;
 use crate::unit::Held;
 use inrush_core::{Chunk, Code, Error, Format, Limits, Result, Table, TypeKind};
 use inrush_encode::copy_binary::CopyBinary;
+use inrush_sink::catalog::Index;
 use inrush_sink::copy::WireFormat;
 use inrush_source::{BufferPool, Input, InputSpec, Reread};
 use serde::Serialize;
@@ -49,6 +50,8 @@ pub(crate) struct Plan {
     pub freeze: bool,
     /// How rows are merged with those that are there.
     pub merge: Option<Merge>,
+    /// Indexes that are dropped and made again in the load's one transaction.
+    pub forbidding: Vec<Index>,
     /// Inputs do not stay in the page cache.
     pub drop_cache: bool,
     /// `synchronous_commit` of the lanes.
@@ -108,6 +111,7 @@ impl Plan {
             truncate: atomic && (options.levers.truncate || options.levers.freeze),
             freeze: options.levers.freeze,
             merge: None,
+            forbidding: Vec::new(),
             drop_cache: options.levers.drop_cache,
             sync_commit: options.levers.sync_commit.clone(),
             single_unit,

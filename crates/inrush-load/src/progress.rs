@@ -108,6 +108,26 @@ impl Progress {
         self.stop.fetch_max(how as u8, Relaxed);
     }
 
+    /// A load in one transaction that was rolled back is done once more: what was counted is forgotten, times are not.
+    pub(crate) fn begin_again(&self) {
+        for counter in [
+            &self.bytes_read,
+            &self.bytes_in,
+            &self.bytes_out,
+            &self.records,
+            &self.rows,
+            &self.rejects,
+            &self.units,
+            &self.rows_as_text,
+            &self.rows_left_out,
+        ] {
+            counter.store(0, Relaxed);
+        }
+        self.lanes.store(0, Relaxed);
+        self.stop.store(Stop::No as u8, Relaxed);
+        self.over.store(false, Relaxed);
+    }
+
     /// Counts input that a lane has dealt with.
     pub(crate) fn read(&self, bytes: u64, records: u64) {
         self.bytes_in.fetch_add(bytes, Relaxed);

@@ -61,7 +61,7 @@ pub fn run(
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
     let mut load = None;
-    let mut pulled = levers::of_the_run(options, &plan.table);
+    let mut pulled = levers::of_the_run(options, &plan);
     let mut done: Vec<RangeDone> = Vec::new();
     let mut resumed = false;
     if let LedgerChoice::Schema(schema) = &options.ledger {
@@ -128,11 +128,23 @@ pub fn run(
         }
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
-    let job = Job::new(plan, progress, conninfo.clone(), load);
-    job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
-    job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
-
-    let ReaderReport { ignored, changed } = work(&job, options, &done, notice, &runtime, &control.client);
+    let (job, ReaderReport { ignored, changed }) = loop {
+        let job = Job::new(plan, Arc::clone(&progress), conninfo.clone(), load);
+        job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
+        job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
+        let read = work(&job, options, &done, notice, &runtime, &control.client);
+        if !job.wants_another_try() {
+            break (job, read);
+        }
+        notice(
+            "there are duplicates: the load is done once more, with the index in place, to find their records",
+        );
+        (plan, load) = (job.plan, job.ledger);
+        plan.forbidding.clear();
+        // The profile is that of the first try.
+        plan.sample_hz = None;
+        progress.begin_again();
+    };
     let mut error = job.take_failure();
     if job.plan.drop_cache {
         // What was read ahead, and columnar files, of which each lane reads its part.
@@ -252,6 +264,14 @@ async fn prepare(
         session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
         server_encoding: facts.server_encoding.clone(),
     };
+    let checked = levers::check(options, &target, &facts, client).await?;
+    let mut one_transaction = options.clone();
+    let options = if checked.forbidding.is_empty() {
+        options
+    } else {
+        one_transaction.atomic = true;
+        &one_transaction
+    };
     let mut plan = Plan::new(options, target.table.clone(), specs, &opened, &server_facts)?;
     for shape in &plan.shapes {
         let columns: Vec<&str> = shape.columns.iter().map(|c| c.name.as_str()).collect();
@@ -262,7 +282,8 @@ async fn prepare(
         plan.merge = levers::conflict::plan(options, &plan.table, &state)?;
         plan.merges()?;
     }
-    for price in levers::check(options, &target, &facts, client).await? {
+    plan.forbidding = checked.forbidding;
+    for price in checked.price {
         notice(&price);
     }
     Ok(Prepared { plan, target, server: facts.server_version.clone() })

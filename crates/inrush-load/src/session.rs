@@ -118,7 +118,8 @@ impl Session {
         let stored = copy.finish().await.map_err(|e| self.copy_failure(job, shape, &e))?;
         let Some(merge) = self.merges.get(shape) else { return Ok(stored) };
         let client = &self.connected.client;
-        let merged = client.execute(&merge.merge, &[]).await.map_err(|e| self.copy_failure(job, shape, &e))?;
+        let merged =
+            client.execute(&merge.merge, &[]).await.map_err(|e| self.copy_failure(job, shape, &e))?;
         self.execute(&merge.empty).await?;
         Ok(merged)
     }

@@ -1,23 +1,23 @@
 //! What a lever needs, looked at before anything is written.
 
-use super::{LeverOptions, indexes};
+use super::{LeverOptions, indexes, unique};
 use crate::options::{LedgerChoice, Options};
 use inrush_core::{Code, Error, RelKind, Result};
-use inrush_sink::catalog::{Facts, TableState, Target};
+use inrush_sink::catalog::{Facts, Index, TableState, Target};
 use inrush_sink::failure::server_error;
 use tokio_postgres::Client;
 
 /// Refuses levers that are impossible for this table, this role or this server. Gives what the user should know of the
-/// price of the others.
+/// price of the others, and the indexes that only a load in one transaction may defer.
 pub(crate) async fn check(
     options: &Options,
     target: &Target,
     facts: &Facts,
     client: &mut Client,
-) -> Result<Vec<String>> {
+) -> Result<Checked> {
     let levers = &options.levers;
     if *levers == LeverOptions::default() {
-        return Ok(Vec::new());
+        return Ok(Checked::default());
     }
     let undoable = levers.undoable();
     if let (Some(first), LedgerChoice::None) = (undoable.first(), &options.ledger) {
@@ -57,6 +57,17 @@ pub(crate) async fn check(
     freeze(options, target, client, &table).await?;
     unlogged(levers, &state, &table)?;
     named_indexes(levers, &state, &table)?;
+    let names = levers.defer_indexes.as_deref().unwrap_or_default();
+    let forbidding = unique::chosen(names, &state)?;
+    if let (Some(index), Some(jobs)) = (forbidding.first(), options.jobs.filter(|jobs| *jobs > 1)) {
+        return Err(Error::new(
+            Code::Usage,
+            format!("--defer-indexes={} contradicts --jobs {jobs}", index.name),
+        )
+        .hint(
+            "An index that forbids rows can be missing only while nobody else writes: in one transaction.",
+        ));
+    }
     let mut price = Vec::new();
     if levers.unlogged && !levers.then_logged && !target.table.unlogged {
         price.push(format!(
@@ -70,7 +81,11 @@ pub(crate) async fn check(
             facts.wal_level
         ));
     }
-    if levers.defer_indexes.is_some() {
+    if !forbidding.is_empty() {
+        price.push(format!(
+            "--defer-indexes: nobody else can use {table} until the end of the load, which is one transaction"
+        ));
+    } else if levers.defer_indexes.is_some() {
         price.push(format!(
             "--defer-indexes: queries on {table} do without these indexes until the end, and writers wait while they \
              are made"
@@ -81,7 +96,16 @@ pub(crate) async fn check(
             "--defer-foreign-keys: nobody's rows in {table} are checked against them until the end"
         ));
     }
-    Ok(price)
+    Ok(Checked { price, forbidding })
+}
+
+/// What [`check`] has found.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// Sentences about the price of the levers.
+    pub price: Vec<String>,
+    /// Indexes that forbid something and were named: the load is one transaction.
+    pub forbidding: Vec<Index>,
 }
 
 fn truncate(levers: &LeverOptions, target: &Target, state: &TableState, table: &str) -> Result<()> {
@@ -162,7 +186,9 @@ fn named_indexes(levers: &LeverOptions, state: &TableState, table: &str) -> Resu
             };
             return Err(Error::new(Code::Table, format!("{table} has no index {name:?}")).hint(hint));
         };
-        if let Some(obstacle) = indexes::obstacle(index) {
+        // Those that forbid something have rules of their own.
+        let forbids = index.unique || index.exclusion;
+        if let (Some(obstacle), false) = (indexes::obstacle(index), forbids) {
             return Err(Error::new(
                 Code::Table,
                 format!("--defer-indexes is impossible for {name:?}: it {obstacle}"),

@@ -52,7 +52,8 @@ pub(crate) fn plan(options: &Options, table: &Table, state: &TableState) -> Resu
                 .hint("Rows are merged in their order, over one connection, as COPY text."));
         }
     }
-    let keys: Vec<&Vec<String>> = state.indexes.iter().map(|index| &index.key).filter(|key| !key.is_empty()).collect();
+    let keys: Vec<&Vec<String>> =
+        state.indexes.iter().map(|index| &index.key).filter(|key| !key.is_empty()).collect();
     let shown = |keys: &[&Vec<String>]| {
         keys.iter().map(|key| format!("({})", key.join(", "))).collect::<Vec<_>>().join(" and ")
     };
@@ -122,9 +123,7 @@ impl Merge {
             .map(|name| format!("{name} = EXCLUDED.{name}"))
             .collect();
         let (direction, action) = match self.action {
-            OnConflict::Update if !sets.is_empty() => {
-                ("DESC", format!("DO UPDATE SET {}", sets.join(", ")))
-            }
+            OnConflict::Update if !sets.is_empty() => ("DESC", format!("DO UPDATE SET {}", sets.join(", "))),
             OnConflict::Update | OnConflict::Nothing => ("ASC", "DO NOTHING".to_owned()),
         };
         Ok(Statements {

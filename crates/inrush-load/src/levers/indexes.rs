@@ -50,6 +50,36 @@ pub(super) fn obstacle(index: &Index) -> Option<&'static str> {
     }
 }
 
+/// Why an index that forbids something is not deferred even where it is named; `None` if it can be.
+pub(super) fn obstacle_of_forbidding(index: &Index) -> Option<&'static str> {
+    if index.replica_identity {
+        Some("is the replica identity")
+    } else if !index.depending_keys.is_empty() {
+        Some("has foreign keys that depend on it")
+    } else if index.inherited {
+        Some("belongs to an index of the partitioned table")
+    } else if !index.valid {
+        Some("is not valid")
+    } else {
+        None
+    }
+}
+
+/// The statements that give an index the properties that its definition does not have.
+pub(super) fn properties(qualified: &str, table: &str, index: &Index) -> String {
+    let mut sql = String::new();
+    for (column, target) in &index.statistics {
+        sql += &format!("ALTER INDEX {qualified} ALTER COLUMN {column} SET STATISTICS {target};\n");
+    }
+    if let Some(comment) = &index.comment {
+        sql += &format!("COMMENT ON INDEX {qualified} IS {};\n", quote_literal(comment));
+    }
+    if index.clustered {
+        sql += &format!("ALTER TABLE {table} CLUSTER ON {};\n", quote_ident(&index.name));
+    }
+    sql
+}
+
 /// Drops the named indexes, or with an empty list all that can be.
 pub(super) async fn pull(
     client: &mut Client,
@@ -134,15 +164,7 @@ async fn make(client: &mut Client, ledger: &Ledger, load: i64, step: &LeverStep)
     let tablespace = quote_literal(index.tablespace.as_deref().unwrap_or_default());
     let mut sql =
         format!("SET LOCAL default_tablespace = {tablespace};\n{before} ON {table} USING {after};\n");
-    for (column, target) in &index.statistics {
-        sql += &format!("ALTER INDEX {qualified} ALTER COLUMN {column} SET STATISTICS {target};\n");
-    }
-    if let Some(comment) = &index.comment {
-        sql += &format!("COMMENT ON INDEX {qualified} IS {};\n", quote_literal(comment));
-    }
-    if index.clustered {
-        sql += &format!("ALTER TABLE {table} CLUSTER ON {};\n", quote_ident(&index.name));
-    }
+    sql += &properties(&qualified, &table, &index);
     tx.batch_execute(&sql).await.map_err(|refused| {
         let error = server_error(refused);
         Error::new(Code::Server, format!("index {qualified} cannot be made again: {}", error.fact()))

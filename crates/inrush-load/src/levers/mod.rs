@@ -15,6 +15,7 @@ mod foreign_keys;
 mod indexes;
 mod persistence;
 mod truncate;
+pub(crate) mod unique;
 
 pub(crate) use check::check;
 pub(crate) use fast::after_first_seconds;
@@ -22,6 +23,7 @@ pub(crate) use truncate::in_transaction as truncate_in_transaction;
 pub(crate) use truncate::statement as truncate_statement;
 
 use crate::options::Options;
+use crate::plan::Plan;
 use inrush_core::{Code, Error, Result, Table};
 use inrush_sink::catalog::{EMPTY_PATH, Target};
 use inrush_sink::connect::connect;
@@ -155,7 +157,8 @@ pub(crate) async fn pull(hand: &mut Hand<'_>, target: &Target, conninfo: &ConnIn
 }
 
 /// Levers that change nothing that has to be taken back.
-pub(crate) fn of_the_run(options: &Options, table: &Table) -> Vec<Pulled> {
+pub(crate) fn of_the_run(options: &Options, plan: &Plan) -> Vec<Pulled> {
+    let table = &plan.table;
     let levers = &options.levers;
     let mut pulled = Vec::new();
     let mut add = |lever: &str, what: String| {
@@ -171,6 +174,16 @@ pub(crate) fn of_the_run(options: &Options, table: &Table) -> Vec<Pulled> {
         );
     } else if levers.truncate && options.one_transaction() {
         add("truncate", format!("{} was emptied in the same transaction", table.qualified()));
+    }
+    if !plan.forbidding.is_empty() {
+        let names: Vec<&str> = plan.forbidding.iter().map(|index| &*index.name).collect();
+        add(
+            indexes::NAME,
+            format!(
+                "{} dropped and made again in the load's one transaction, the table locked",
+                names.join(", ")
+            ),
+        );
     }
     if let Some(action) = options.on_conflict {
         let what = match action {

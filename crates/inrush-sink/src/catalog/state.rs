@@ -53,6 +53,12 @@ pub struct Index {
     pub exclusion: bool,
     /// Name of the constraint it is behind.
     pub constraint: Option<String>,
+    /// pg_get_constraintdef of it.
+    #[serde(default)]
+    pub constraint_definition: Option<String>,
+    /// COMMENT ON CONSTRAINT.
+    #[serde(default)]
+    pub constraint_comment: Option<String>,
     /// Valid and ready: queries use it.
     pub valid: bool,
     /// REPLICA IDENTITY USING INDEX.
@@ -124,6 +130,13 @@ const STATE: &str = "
                  'constraint', (SELECT k.conname FROM pg_catalog.pg_constraint k
                                  WHERE k.conindid = x.indexrelid AND k.conrelid = c.oid AND k.contype IN ('p', 'u', 'x')
                                  LIMIT 1),
+                 'constraint_definition', (SELECT pg_catalog.pg_get_constraintdef(k.oid) FROM pg_catalog.pg_constraint k
+                                            WHERE k.conindid = x.indexrelid AND k.conrelid = c.oid
+                                              AND k.contype IN ('p', 'u', 'x') LIMIT 1),
+                 'constraint_comment', (SELECT pg_catalog.obj_description(k.oid, 'pg_constraint')
+                                          FROM pg_catalog.pg_constraint k
+                                         WHERE k.conindid = x.indexrelid AND k.conrelid = c.oid
+                                           AND k.contype IN ('p', 'u', 'x') LIMIT 1),
                  'valid', x.indisvalid AND x.indisready,
                  'replica_identity', x.indisreplident,
                  'depending_keys', (SELECT coalesce(pg_catalog.json_agg(k.conname ORDER BY k.conname), '[]')
