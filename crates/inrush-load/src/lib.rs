@@ -13,6 +13,7 @@ mod inputs;
 mod job;
 mod lag;
 mod lane;
+mod levers;
 mod once;
 mod options;
 mod plan;
@@ -33,6 +34,7 @@ pub use create::{
     target_name,
 };
 pub use dry::dry_run;
+pub use levers::advice::LeverAdvice;
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};
