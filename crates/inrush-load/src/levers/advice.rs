@@ -111,7 +111,7 @@ impl List<'_> {
 }
 
 fn extend_lock(c: &Conditions<'_>, list: &mut List<'_>) {
-    fewer_connections(c, list, "fewer connections meet at the end of the table");
+    fewer_connections(c, list, 1, "fewer connections meet at the end of the table");
     if let Some(major) = c.server_major.filter(|major| *major < 16) {
         list.add(
             "PostgreSQL 16",
@@ -256,16 +256,9 @@ fn cpu(c: &Conditions<'_>, list: &mut List<'_>) {
 }
 
 fn cpu_queue(c: &Conditions<'_>, list: &mut List<'_>) {
-    // Each connection keeps a thread of the client busy too, on the same processors: the queue is seen there only.
-    if c.connections * 2 > c.processors {
-        fewer_connections(c, list, "fewer processes wait for each other's processor");
-    }
-    list.add(
-        "another machine for the client",
-        "the client's processor time is the server's to use",
-        "the rows go through a network",
-        "inrush load ... --to postgresql://HOST/DATABASE, from another machine",
-    );
+    // The queue is seen on this machine only. As many connections as there are processors can use them all.
+    fewer_connections(c, list, c.processors, "fewer processes wait for each other's processor");
+    another_machine(list);
     if c.profile.share(Class::Cpu) < WORTH {
         binary(c, list, "values are encoded by the client: the server parses nothing");
         defer_indexes(c, list);
@@ -335,7 +328,7 @@ fn lock(c: &Conditions<'_>, list: &mut List<'_>) {
     }
     if c.share_of(&["buffercontent", "buffer_content"]) >= WORTH {
         defer_indexes(c, list);
-        fewer_connections(c, list, "fewer connections meet at the same pages");
+        fewer_connections(c, list, 1, "fewer connections meet at the same pages");
     }
 }
 
@@ -411,6 +404,11 @@ fn client(c: &Conditions<'_>, list: &mut List<'_>) {
         }
     } else {
         binary(c, list, "fewer bytes to send where rows hold numbers and times");
+        // Sending on the same machine takes long only where processors are short.
+        if c.profile.cpu_queue_seen {
+            fewer_connections(c, list, c.processors, "fewer threads and processes share the processors");
+            another_machine(list);
+        }
     }
 }
 
@@ -424,13 +422,23 @@ fn network(c: &Conditions<'_>, list: &mut List<'_>) {
     binary(c, list, "fewer bytes where rows hold numbers and times");
 }
 
-fn fewer_connections(c: &Conditions<'_>, list: &mut List<'_>, what: &str) {
-    if c.connections > 1 && c.connections_free {
+fn another_machine(list: &mut List<'_>) {
+    list.add(
+        "another machine for the client",
+        "the client's processor time is the server's to use",
+        "the rows go through a network",
+        "inrush load ... --to postgresql://HOST/DATABASE, from another machine",
+    );
+}
+
+/// Half the connections, but not fewer than `least`.
+fn fewer_connections(c: &Conditions<'_>, list: &mut List<'_>, least: usize, what: &str) {
+    if c.connections > least && c.connections_free {
         list.add(
             "--jobs",
             format!("{what}: there were {}", c.connections),
             "less work at the same time where nobody waits",
-            format!("inrush load ... --jobs {}", c.connections / 2),
+            format!("inrush load ... --jobs {}", (c.connections / 2).max(least)),
         );
     }
 }
@@ -504,3 +512,6 @@ pub(crate) fn major_version(server: &str) -> Option<u32> {
     let digits = server.find(|c: char| !c.is_ascii_digit()).unwrap_or(server.len());
     server[..digits].parse().ok()
 }
+
+#[cfg(test)]
+mod tests;

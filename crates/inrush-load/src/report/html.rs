@@ -381,6 +381,8 @@ fn events(out: &mut String, profile: &Profile) {
         .map(|event| {
             let (kind, name) = match (event.kind.as_str(), event.event.as_str()) {
                 ("", "") => ("-".to_owned(), "none: it ran, or waited for a processor".to_owned()),
+                // Type and name are read one after the other: the wait had just ended.
+                (kind, "") => (text(kind), "-".to_owned()),
                 (kind, name) => (text(kind), format!("<code>{}</code>", Text(name))),
             };
             // The samples do not tell running from waiting for a processor: the events count both as running.
