@@ -71,10 +71,11 @@ impl Report {
             if self.dry_run { String::new() } else { format!("; PostgreSQL {}", Text(&self.server)) };
         let _ = write!(
             out,
-            "<header>\n<h1>{}</h1>\n<p class=\"soft\"><span class=\"outcome {class}\">{outcome}</span>; began {}{server}; \
-             inrush {}</p>\n",
+            "<header>\n<h1>{}</h1>\n<p class=\"soft\"><span class=\"outcome {class}\">{outcome}</span>; began \
+             <time datetime=\"{}\">{}</time>{server}; inrush {}</p>\n",
             Text(headline),
             Text(&self.started),
+            Text(&self.started.replace('T', " ").replace('Z', " UTC")),
             Text(&self.inrush)
         );
         if let Some(error) = &self.error {
@@ -213,7 +214,7 @@ impl Report {
                 ]
             })
             .collect();
-        out.push_str("<section class=\"levers\">\n<h2>Levers</h2>\n");
+        out.push_str("<section class=\"levers stacked\">\n<h2>Levers</h2>\n");
         let columns = ["lever", "addresses", "what it does", "what it costs", "how"].map(Column::Words);
         table(out, "What would make less of the classes with most time.", &columns, &rows);
         out.push_str("</section>\n");
@@ -239,7 +240,7 @@ impl Report {
                 ]
             })
             .collect();
-        out.push_str("<section>\n<h2>Inputs</h2>\n");
+        out.push_str("<section class=\"stacked\">\n<h2>Inputs</h2>\n");
         let columns = [
             Column::Words("name"),
             Column::Words("format"),
@@ -423,17 +424,18 @@ fn blockers(out: &mut String, profile: &Profile) {
         .blockers
         .iter()
         .map(|blocker| {
-            let open = blocker.open_seconds.map_or(String::new(), |seconds| format!("{seconds:.0}"));
-            vec![text(blocker), open, format!("{:.0}", blocker.waited_seconds)]
+            let open = blocker.open_seconds.map_or(String::new(), |seconds| format!("{seconds:.0}\u{a0}s"));
+            vec![text(blocker), open, format!("{:.0}\u{a0}s", blocker.waited_seconds)]
         })
         .collect();
     out.push_str("<section>\n<h2>Whose locks it waited for</h2>\n");
-    let columns = [
-        Column::Words("waited for"),
-        Column::Figures("its transaction, seconds open"),
-        Column::Figures("seconds waited"),
-    ];
-    table(out, "Seen once a second.", &columns, &rows);
+    let columns = [Column::Words("waited for"), Column::Figures("open"), Column::Figures("waited")];
+    table(
+        out,
+        "Looked at once a second. Open is how long its transaction had been open when it was first seen.",
+        &columns,
+        &rows,
+    );
     out.push_str("</section>\n");
 }
 

@@ -78,10 +78,10 @@ pub(super) fn table(out: &mut String, caption: &str, columns: &[Column], rows: &
     out.push_str("</tbody></table></div>\n");
 }
 
-/// `71 %`
+/// `71 %`, `0.3 %`
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
-        p if p > 0.0 && p < 0.5 => "under 1\u{a0}%".to_owned(),
+        p if p > 0.0 && p < 0.95 => format!("{p:.1}\u{a0}%"),
         p => format!("{p:.0}\u{a0}%"),
     }
 }
@@ -131,8 +131,8 @@ mod tests {
             ["0", "0.12", "3.46", "12.3", "430", "12,346"]
         );
         assert_eq!(
-            [0.0, 0.001, 0.714, 1.0].map(percent),
-            ["0\u{a0}%", "under 1\u{a0}%", "71\u{a0}%", "100\u{a0}%"]
+            [0.0, 0.003, 0.714, 1.0].map(percent),
+            ["0\u{a0}%", "0.3\u{a0}%", "71\u{a0}%", "100\u{a0}%"]
         );
     }
 }
