@@ -380,8 +380,8 @@ fn fields(value: &serde_json::Value, path: &str, found: &mut Vec<String>) {
             for (name, value) in object {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 found.push(path.clone());
-                // Dialect and position have the fields of their kind.
-                if !["inputs[].format", "error.position"].contains(&path.as_str()) {
+                // Dialect and position have the fields of their kind, the profile has a page of its own.
+                if !["inputs[].format", "error.position", "profile"].contains(&path.as_str()) {
                     fields(value, &path, found);
                 }
             }
@@ -412,9 +412,26 @@ fn the_report_is_as_documented() {
     let bad = fs::read_to_string(place.dir.path().join("r.json")).expect("a report of the failure");
     let bad: serde_json::Value = serde_json::from_str(&bad).expect("JSON");
     assert_eq!((bad["outcome"].as_str(), bad["error"]["code"].as_str()), (Some("failed"), Some("rejects")));
+    // One long enough to be looked at, with a limit that is known.
+    place.file("slow.csv", &"1,some text to fill it\n".repeat(50_000));
+    let words = [
+        "load",
+        "slow.csv",
+        "-t",
+        "slow",
+        "--no-header",
+        "--max-rate",
+        "1MB",
+        "--chunk",
+        "64KiB",
+        "--report",
+        "-",
+    ];
+    let slow = place.run(&words).json();
     let mut found = Vec::new();
-    fields(&good, "", &mut found);
-    fields(&bad, "", &mut found);
+    for report in [&good, &bad, &slow] {
+        fields(report, "", &mut found);
+    }
     let page = page("report.md");
     for field in &found {
         assert!(page.contains(&format!("| `{field}` |")), "{field} is not in docs/report.md");

@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// Wait events, inputs and columns that the page shows; the JSON in it has all.
 const MOST_EVENTS: usize = 25;
 const MOST_INPUTS: usize = 50;
-const MOST_COLUMNS: usize = 60;
+const MOST_COLUMNS: usize = 40;
 
 impl Report {
     /// The report as a page: HTML that is well-formed XML too, with the report's JSON in it.
@@ -240,7 +240,7 @@ impl Report {
                 ]
             })
             .collect();
-        out.push_str("<section class=\"stacked\">\n<h2>Inputs</h2>\n");
+        out.push_str("<section class=\"inputs stacked\">\n<h2>Inputs</h2>\n");
         let columns = [
             Column::Words("name"),
             Column::Words("format"),
