@@ -49,8 +49,8 @@ pub struct LoadArgs {
 
     /// Write the report as JSON to this file, or as a page if its name ends in .html; may be repeated
     ///
-    /// - stands for standard output and JSON, in place of the text. The page shows the load over time: throughput, what
-    /// the server waited for, and what would help. It is one file that needs no other.
+    /// With - JSON goes to standard output in place of the text. The page shows the load over time: throughput, what the
+    /// server waited for, and what would help. It is one file that needs no other.
     #[arg(long, value_name = "FILE")]
     pub report: Vec<PathBuf>,
 

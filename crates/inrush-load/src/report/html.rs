@@ -97,9 +97,9 @@ impl Report {
             out.push_str("</div>\n");
         }
         if let Some(limit) = self.profile.as_ref().and_then(|profile| profile.limit.as_ref()) {
-            let _ = write!(
+            let _ = writeln!(
                 out,
-                "<div class=\"limit\"><b>What it was limited by</b><span>{}</span></div>\n",
+                "<div class=\"limit\"><b>What it was limited by</b><span>{}</span></div>",
                 Text(&limit.sentence)
             );
         }

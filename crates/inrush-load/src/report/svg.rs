@@ -13,6 +13,8 @@ const HEIGHT: f64 = 100.0;
 const MOST_COLUMNS: usize = 240;
 /// Labels along the time axis at most: they have room on a telephone.
 const MOST_TIMES: f64 = 6.0;
+/// Lines stay as thick as they are, however much the drawing is stretched.
+const EVEN: &str = "vector-effect=\"non-scaling-stroke\"";
 /// Segments of a bar that are narrower have no label.
 const LABELLED: f64 = 0.07;
 
@@ -116,13 +118,14 @@ impl Chart<'_> {
         );
         // From the highest to the lowest, each down to the ground: no seams between neighbours.
         for ((class, _), heights) in self.layers.iter().zip(&heights).rev() {
-            let _ = write!(out, "<path class=\"{class}\" d=\"{}\"/>", self.outline(heights, top));
+            let _ = write!(out, "<path class=\"{class}\" {EVEN} d=\"{}\"/>", self.outline(heights, top));
         }
         let mut grid = String::new();
         for at in steps(line, top) {
             let _ = write!(grid, "M0 {}H{WIDTH}", coordinate(HEIGHT - at / top * HEIGHT));
         }
-        let _ = write!(out, "<path class=\"grid\" d=\"{grid}\"/></svg><i class=\"cursor\"></i></div>\n");
+        let _ =
+            writeln!(out, "<path class=\"grid\" {EVEN} d=\"{grid}\"/></svg><i class=\"cursor\"></i></div>");
         times_axis(out, self.columns.total());
         out.push_str("</div>\n</figure>\n");
     }
@@ -192,7 +195,7 @@ pub(super) fn split_bar(out: &mut String, split: &[ClassShare]) {
         let (x, width) = (coordinate(from * WIDTH), coordinate(share.share * WIDTH));
         let _ = write!(
             out,
-            "<rect class=\"c-{} gap\" x=\"{x}\" y=\"0\" width=\"{width}\" height=\"10\"><title>{} {}</title></rect>",
+            "<rect class=\"c-{} gap\" {EVEN} x=\"{x}\" y=\"0\" width=\"{width}\" height=\"10\"><title>{} {}</title></rect>",
             share.class.name(),
             share.class.in_words(),
             percent(share.share)
@@ -212,11 +215,11 @@ pub(super) fn bars(out: &mut String, rows: &[(&str, f64)]) {
     out.push_str("<dl class=\"bars\">\n");
     for (name, seconds) in rows {
         let width = if most > 0.0 { seconds / most * WIDTH } else { 0.0 };
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<dt>{}</dt><dd><svg viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
              <rect class=\"ground\" width=\"{WIDTH}\" height=\"10\"/>\
-             <rect class=\"bar\" width=\"{}\" height=\"10\"/></svg><span>{}\u{a0}s</span></dd>\n",
+             <rect class=\"bar\" width=\"{}\" height=\"10\"/></svg><span>{}\u{a0}s</span></dd>",
             Text(name),
             coordinate(width),
             figure(*seconds)
