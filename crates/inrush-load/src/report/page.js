@@ -25,8 +25,10 @@
     area.addEventListener("pointermove", function (event) {
       var box = area.getBoundingClientRect();
       var at = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 0.999999);
-      var from = Math.floor(at * all / steps) * steps;
-      var to = Math.min(from + steps, all);
+      var last = Math.max(Math.floor((all + Math.floor(steps / 2)) / steps), 1) - 1;
+      var column = Math.min(Math.floor(at * all / steps), last);
+      var from = column * steps;
+      var to = column === last ? all : from + steps;
       var values = series[plot.dataset.field];
       var said = plot.dataset.field !== "waits"
         ? round(rate(values, from, to)) + " " + plot.dataset.unit

@@ -74,15 +74,28 @@ impl Columns {
     /// Amounts per step as amounts per second in each column.
     pub fn rates(self, amounts: impl Iterator<Item = f64>) -> Vec<f64> {
         let amounts: Vec<f64> = amounts.collect();
-        amounts
-            .chunks(self.steps)
-            .map(|steps| steps.iter().sum::<f64>() / (steps.len() as f64 * self.step_seconds))
+        (0..self.count())
+            .map(|column| {
+                let steps = &amounts[column * self.steps..self.end_of(column)];
+                steps.iter().sum::<f64>() / (steps.len() as f64 * self.step_seconds)
+            })
             .collect()
     }
 
+    /// How many columns there are. A rest of less than half a column belongs to the last one: a sliver of its own
+    /// would show how chunks happened to fall.
+    fn count(self) -> usize {
+        ((self.all + self.steps / 2) / self.steps).max(usize::from(self.all > 0))
+    }
+
+    /// The step that a column ends before.
+    fn end_of(self, column: usize) -> usize {
+        if column + 1 == self.count() { self.all } else { (column + 1) * self.steps }
+    }
+
     /// Where a column ends, in units of the drawing.
-    fn end_of(self, column: usize) -> f64 {
-        ((column + 1) * self.steps).min(self.all) as f64 / self.all.max(1) as f64 * WIDTH
+    fn right_of(self, column: usize) -> f64 {
+        self.end_of(column) as f64 / self.all.max(1) as f64 * WIDTH
     }
 }
 
@@ -148,7 +161,7 @@ impl Chart<'_> {
         let mut last = String::new();
         for (column, height) in heights.iter().enumerate() {
             let y = coordinate(HEIGHT - height / top * HEIGHT);
-            let x = coordinate(self.columns.end_of(column));
+            let x = coordinate(self.columns.right_of(column));
             if y == last {
                 // As high as the one before: that one gets longer.
                 path.truncate(path.rfind('H').unwrap_or(path.len()));
@@ -284,11 +297,14 @@ mod tests {
 
     #[test]
     fn columns_keep_the_amounts() {
-        let columns = Columns { steps: 3, step_seconds: 0.1, all: 7 };
-        let rates = columns.rates([1.0; 7].into_iter());
-        assert_eq!(rates.len(), 3);
-        assert!(rates.iter().all(|rate| (rate - 10.0).abs() < 1e-9), "the last column is shorter: {rates:?}");
-        assert_eq!((columns.end_of(0), columns.end_of(2)), (3.0 / 7.0 * WIDTH, WIDTH));
+        for (all, steps, ends) in [(7, 3, vec![3, 7]), (8, 3, vec![3, 6, 8]), (2, 5, vec![2]), (0, 1, vec![])]
+        {
+            let columns = Columns { steps, step_seconds: 0.1, all };
+            assert_eq!((0..columns.count()).map(|n| columns.end_of(n)).collect::<Vec<_>>(), ends);
+            let rates = columns.rates(std::iter::repeat_n(1.0, all));
+            assert_eq!(rates.len(), ends.len());
+            assert!(rates.iter().all(|rate| (rate - 10.0).abs() < 1e-9), "{all} by {steps}: {rates:?}");
+        }
     }
 
     #[test]
