@@ -2,7 +2,7 @@
 
 CARGO  ?= cargo
 INRUSH ?= $(or $(CARGO_TARGET_DIR),target)/release/inrush
-# Kills of `make kill-test`.
+# Kills of `make kill-test` and `make lever-test`.
 N      ?= 200
 # CPU seconds of each target of `make fuzz`.
 FUZZ_SECONDS ?= 600
@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 600
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint fmt doc fuzz kill-test bench-c1 bench-c2 clean-demo
+.PHONY: help deps build demo test lint fmt doc fuzz kill-test lever-test bench-c1 bench-c2 clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ fuzz: ## every fuzz target for FUZZ_SECONDS of CPU each
 kill-test: ## N kills of client, server and connection; every row exactly once
 	@sh scripts/deps.sh build test
 	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test kill -- --nocapture
+
+lever-test: ## N kills while levers are pulled and taken back; the table is what it was
+	@sh scripts/deps.sh build test
+	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test levers levers_survive -- --nocapture
 
 bench-c1: build ## case C1 (wide rows) against psql; keeps the run under bench/runs
 	$(INRUSH) bench c1 $(BENCH)

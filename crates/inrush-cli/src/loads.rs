@@ -8,6 +8,7 @@ use crate::words::shell_words;
 use inrush_core::{Code, Error, Excerpt, Reject, Result};
 use inrush_load::{grouped, reject_json};
 use inrush_sink::connect::{Connected, connect};
+use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::{Ledger, LoadSummary, StoredLoad};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use tokio_postgres::Client;
 pub struct OpenLedger {
     runtime: Runtime,
     connection: Connected,
+    conninfo: ConnInfo,
     pub ledger: Ledger,
 }
 
@@ -30,7 +32,7 @@ impl OpenLedger {
         })?;
         let mut connection = runtime.block_on(connect(&conninfo, "inrush loads"))?;
         let ledger = runtime.block_on(Ledger::open(&mut connection.client, &args.ledger, false))?;
-        Ok(ledger.map(|ledger| OpenLedger { runtime, connection, ledger }))
+        Ok(ledger.map(|ledger| OpenLedger { runtime, connection, conninfo, ledger }))
     }
 
     /// As [`OpenLedger::open`], for commands about a load that must be there.
@@ -52,6 +54,21 @@ impl OpenLedger {
         self.runtime.block_on(work(&self.ledger, &mut self.connection.client))
     }
 
+    /// Takes back what a load has changed about its table. Gives what was done, in words.
+    pub fn put_back(&mut self, load: i64) -> Result<Vec<String>> {
+        let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let back = inrush_load::put_back(
+            &mut self.connection.client,
+            &self.conninfo,
+            &self.ledger,
+            load,
+            inrush_load::End::GivenUp,
+            jobs,
+            &say::note,
+        );
+        self.runtime.block_on(back)
+    }
+
     pub fn load(&mut self, id_or_name: &str) -> Result<StoredLoad> {
         self.with(async |ledger, client| ledger.load(client, id_or_name).await)
     }
@@ -69,6 +86,9 @@ pub fn run(command: LoadsCommand) -> Result<ExitCode> {
             let mut open = OpenLedger::need(&ledger)?;
             let load = open.load(&load)?;
             let outcome = open.with(async |ledger, client| ledger.undo(client, &load, partial).await)?;
+            for done in open.put_back(load.id)? {
+                say::note(&format!("load {}: {done}", load.id));
+            }
             if json {
                 say::json(
                     &json!({ "load": load.id, "removed": outcome.removed, "recorded": outcome.recorded }),
@@ -267,7 +287,7 @@ pub fn for_load(what: &str, load: &StoredLoad, args: &LedgerArgs) -> String {
 }
 
 /// `--to` as it was given: what the environment says needs not be said. A password in it is not repeated.
-fn to(args: &LedgerArgs) -> Vec<String> {
+pub fn to(args: &LedgerArgs) -> Vec<String> {
     args.server.to.as_deref().map_or_else(Vec::new, |to| crate::words::option("to", &without_password(to)))
 }
 

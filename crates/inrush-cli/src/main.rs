@@ -3,6 +3,7 @@
 //! Thin: reads arguments, calls the libraries, draws. Results go to stdout, everything else to stderr.
 //! Exit codes: 0 done, 1 loaded with rejects, 2 failed.
 
+mod advise;
 mod args;
 mod bench;
 mod grid;
@@ -50,6 +51,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Sniff(args) => sniff::run(&args),
         Command::Loads(args) => loads::run(args.command),
         Command::Recover(args) => recover::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Local { command } => local::run(command),
         Command::Bench(args) => bench::run(*args),
         Command::Completions { shell } => reference::completions(shell).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,7 @@
 //! `inrush recover`: what a dead load left is finished or undone.
 //!
-//! All that a dead load can leave is an entry in state `open` and, for a while, connections whose client is gone.
-//! Rows of units that did not commit are not in the table; those of units that did are recorded.
+//! All that a dead load can leave is an entry in state `open`, what it changed about its table (the levers it pulled),
+//! and, for a while, connections whose client is gone. Rows of units that did not commit are not in the table; those of units that did are recorded.
 
 use crate::args::{Cli, Command, RecoverArgs};
 use crate::loads::{OpenLedger, again, counted, for_load, overview};
@@ -13,7 +13,7 @@ use inrush_sink::ledger::{Ledger, LoadConnection, LoadSummary, StoredLoad};
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between the two looks at a COPY that tell whether its client still sends.
 const SECOND_LOOK: Duration = Duration::from_secs(2);
@@ -39,6 +39,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
                 summary: LoadSummary { running: working.len() as i64, ..summary },
                 load,
                 working,
+                put_back: Vec::new(),
             });
         }
     }
@@ -46,6 +47,9 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
         let load = open.load(id)?;
         return Err(Error::new(Code::Usage, format!("load {} is not open", load.id))
             .hint(format!("`{}` tells more.", for_load("loads show", &load, &args.ledger))));
+    }
+    if args.finish.is_none() && args.undo.is_none() {
+        put_back(&mut open, &mut left, args.json)?;
     }
     if args.undo.is_some() {
         return undo(&mut open, &left, named.is_some());
@@ -63,6 +67,43 @@ struct OpenLoad {
     load: StoredLoad,
     /// Connections that have a client, as far as can be told.
     working: Vec<LoadConnection>,
+    /// What was taken back of what it had changed about its table.
+    put_back: Vec<String>,
+}
+
+/// How long the connections of a client that has just died may take to end.
+const DYING: Duration = Duration::from_secs(3);
+
+/// Takes back what loads have changed about their tables that nobody works on any more, whatever is to become of their
+/// rows.
+fn put_back(open: &mut OpenLedger, left: &mut [OpenLoad], json: bool) -> Result<()> {
+    for id in open.with(async |ledger, client| ledger.loads_with_levers(client).await)? {
+        let started = Instant::now();
+        let working = loop {
+            let there = open.with(async |ledger, client| ledger.connections(client, id).await)?;
+            if there.is_empty() || started.elapsed() > DYING {
+                break !there.is_empty();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let of_load = left.iter_mut().find(|open| open.load.id == id);
+        if working {
+            say::note(&format!("load {id} is being worked on: what it has changed about its table stays"));
+            continue;
+        }
+        let done = open.put_back(id)?;
+        for what in &done {
+            if !json {
+                say::out(&format!("load {id}: {what}\n"))?;
+            }
+        }
+        if let Some(load) = of_load {
+            load.put_back = done;
+            load.working.clear();
+            load.summary.running = 0;
+        }
+    }
+    Ok(())
 }
 
 /// Ends the connections of a load that have waited for their client for more than `seconds`, and gives the others.
@@ -108,6 +149,7 @@ fn list(args: &RecoverArgs, left: &[OpenLoad]) -> Result<ExitCode> {
                 json!({
                     "load": open.summary,
                     "connections": open.working,
+                    "put_back": open.put_back,
                     "finish": again(&open.load, &args.ledger),
                     "undo": for_load("recover --undo", &open.load, &args.ledger),
                 })
@@ -151,6 +193,9 @@ fn undo(open: &mut OpenLedger, left: &[OpenLoad], named: bool) -> Result<ExitCod
         match open.with(async |ledger, client| ledger.undo(client, load, false).await) {
             Ok(outcome) => {
                 say::out(&format!("load {} undone: {} rows removed\n", load.id, grouped(outcome.removed)))?;
+                for what in open.put_back(load.id)? {
+                    say::out(&format!("load {}: {what}\n", load.id))?;
+                }
             }
             Err(error) => {
                 say::error(&error);

@@ -91,6 +91,7 @@ pub fn kept_arguments(command: &Command, matches: &ArgMatches) -> Vec<String> {
             let value = value.to_string_lossy();
             let value = if PATHS.contains(&id) { absolute(&value) } else { value.into_owned() };
             match argument.get_long() {
+                Some(long) if argument.is_require_equals_set() => words.push(format!("--{long}={value}")),
                 Some(long) => words.extend(option(long, &value)),
                 None => words.push(value),
             }
@@ -147,6 +148,8 @@ mod tests {
             "--header",
             "--jobs",
             "3",
+            "--defer-indexes",
+            "--unlogged",
         ];
         let matches = Cli::command().try_get_matches_from(given).unwrap();
         let (_, of_load) = matches.subcommand().unwrap();
@@ -165,6 +168,7 @@ mod tests {
         assert_eq!(options.stated.delimiter, Some(b'\t'));
         assert_eq!(options.stated.force_null, ["x", "y"]);
         assert_eq!(options.constants, [("a".into(), "1".into()), ("b".into(), "2".into())]);
+        assert_eq!((options.levers.defer_indexes, options.levers.unlogged), (Some(Vec::new()), true));
         assert_eq!((options.again, options.jobs, options.stated.header), (false, Some(3), Some(true)));
     }
 }

@@ -1,6 +1,7 @@
 //! What the reader, the lanes and the controller of one load share.
 
 use crate::columnar::Rows;
+use crate::levers::Pulled;
 use crate::options::MaxRejects;
 use crate::plan::Plan;
 use crate::progress::{Progress, Stop};
@@ -23,6 +24,8 @@ pub(crate) struct Job {
     pub ledger: Option<(Ledger, StoredLoad)>,
     pub nudges: Nudges,
     failure: Mutex<Option<Error>>,
+    /// Levers pulled while the load ran.
+    pulled: Mutex<Vec<Pulled>>,
 }
 
 /// What the reader hands to a lane.
@@ -51,6 +54,7 @@ impl Job {
             ledger,
             nudges: Nudges::default(),
             failure: Mutex::new(None),
+            pulled: Mutex::new(Vec::new()),
         }
     }
 
@@ -74,6 +78,16 @@ impl Job {
         drop(failure);
         self.progress.stop(Stop::Abort);
         self.queue.abandon();
+    }
+
+    /// Notes levers for the report.
+    pub fn keep_pulled(&self, pulled: Vec<Pulled>) {
+        lock(&self.pulled).extend(pulled);
+    }
+
+    /// Levers that were pulled while the load ran.
+    pub fn take_pulled(&self) -> Vec<Pulled> {
+        std::mem::take(&mut lock(&self.pulled))
     }
 
     /// Why the load ended, if something failed.

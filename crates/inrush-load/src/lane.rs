@@ -8,6 +8,7 @@ use crate::columnar::ColumnFeed;
 use crate::feed::{Feed, Place, Refusal, Sent};
 use crate::inputs::InputPlan;
 use crate::job::{Job, Work};
+use crate::levers;
 use crate::progress::{Stop, add_time};
 use crate::queue::Popped;
 use crate::session::Session;
@@ -78,6 +79,9 @@ impl<'a> Lane<'a> {
             if let Some(ledger) = &self.session.ledger {
                 ledger.fence(&self.session.connected.client).await.map_err(Failure::into_error)?;
             }
+            if self.job.plan.truncate {
+                self.truncate().await?;
+            }
         }
         loop {
             let waited = Instant::now();
@@ -96,6 +100,18 @@ impl<'a> Lane<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Empties the table in the load's one transaction.
+    async fn truncate(&mut self) -> Result<()> {
+        let client = &self.session.connected.client;
+        let table = &self.job.plan.table;
+        if let (Some((ledger, load)), Some(unit)) = (&self.job.ledger, &mut self.session.ledger) {
+            let storage = levers::truncate_in_transaction(client, ledger, load, table).await?;
+            unit.expect_storage(storage);
+            return Ok(());
+        }
+        client.batch_execute(&levers::truncate_statement(table)).await.map_err(server_error)
     }
 
     /// Tells the sampler what this lane does from now on.
@@ -135,6 +151,14 @@ impl<'a> Lane<'a> {
                 Failure::Fatal(error) => {
                     self.roll_back().await;
                     return Err(error);
+                }
+                // Its savepoint would not be the (sub)transaction that emptied the table.
+                Failure::Row(refusal) if self.job.plan.freeze => {
+                    self.roll_back().await;
+                    return Err(refusal.error.hint(
+                        "Nothing was loaded: with --freeze a row that the server refuses cannot be left out. Repair it, \
+                         or load without --freeze.",
+                    ));
                 }
                 Failure::Row(refusal) => {
                     if self.roll_back().await {
@@ -424,7 +448,9 @@ impl<'a> Lane<'a> {
     pub async fn begin(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
         self.enter(Stage::Answer);
-        if self.job.plan.atomic {
+        if self.job.plan.freeze {
+            // The transaction has begun, and a savepoint would be in its way.
+        } else if self.job.plan.atomic {
             self.session.execute("SAVEPOINT inrush_unit").await?;
         } else {
             self.session.execute("BEGIN").await?;
@@ -444,7 +470,9 @@ impl<'a> Lane<'a> {
         if let Some(ledger) = &self.session.ledger {
             ledger.record(&self.session.connected.client, &unit.record).await?;
         }
-        if self.job.plan.atomic {
+        if self.job.plan.freeze {
+            // All of it is committed at once.
+        } else if self.job.plan.atomic {
             self.session.execute("RELEASE inrush_unit").await?;
         } else {
             unit.commit_sent = true;
@@ -486,8 +514,8 @@ impl<'a> Lane<'a> {
     async fn roll_back(&mut self) -> bool {
         // Dropping an unfinished COPY sends CopyFail.
         self.copy = None;
-        let statement =
-            if self.job.plan.atomic { "ROLLBACK TO inrush_unit; RELEASE inrush_unit" } else { "ROLLBACK" };
+        let savepoint = self.job.plan.atomic && !self.job.plan.freeze;
+        let statement = if savepoint { "ROLLBACK TO inrush_unit; RELEASE inrush_unit" } else { "ROLLBACK" };
         self.session.execute(statement).await.is_ok()
     }
 

@@ -35,6 +35,7 @@ pub use create::{
 };
 pub use dry::dry_run;
 pub use levers::advice::LeverAdvice;
+pub use levers::{End, LeverOptions, Pulled, put_back};
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};

@@ -1,5 +1,6 @@
 //! What a load is asked to do, validated but not yet looked at against the world.
 
+use crate::levers::LeverOptions;
 use inrush_core::Limits;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ pub struct Options {
     pub max_rate: Option<u64>,
     /// Bytes of WAL that replicas, slots and the archiver may be behind before the load pauses.
     pub max_lag: Option<u64>,
+    /// Changes of the table that make the load faster.
+    pub levers: LeverOptions,
     /// Looks per second at what the load's backends wait for; `None` does not look.
     pub sample_hz: Option<u32>,
     /// The arguments of the command that asks for it, with absolute paths and without the server's name. The
@@ -135,6 +138,11 @@ pub enum LedgerChoice {
 }
 
 impl Options {
+    /// All rows or none: one transaction on one connection.
+    pub fn one_transaction(&self) -> bool {
+        self.atomic || self.levers.freeze || self.ledger == LedgerChoice::None
+    }
+
     /// The defaults of `inrush load`.
     pub fn new(sources: Vec<String>) -> Options {
         Options {
@@ -159,6 +167,7 @@ impl Options {
             create: true,
             max_rate: None,
             max_lag: None,
+            levers: LeverOptions::default(),
             sample_hz: Some(inrush_profile::SamplerOptions::DEFAULT_HZ),
             command: Vec::new(),
         }

@@ -52,6 +52,14 @@ pub(crate) struct Plan {
     pub max_rate: Option<u64>,
     pub max_lag: Option<u64>,
     pub sample_hz: Option<u32>,
+    /// The table is emptied in the load's one transaction.
+    pub truncate: bool,
+    /// COPY writes the rows frozen.
+    pub freeze: bool,
+    /// Inputs do not stay in the page cache.
+    pub drop_cache: bool,
+    /// `synchronous_commit` of the lanes.
+    pub sync_commit: Option<String>,
     /// All input fits one commit unit: it goes as one, on one connection.
     pub single_unit: bool,
     pub pool: BufferPool,
@@ -84,7 +92,7 @@ impl Plan {
         let (path, path_reason) = choose_path(options, &shapes, &inputs, encoding.as_deref())?;
         let known: Option<u64> = inputs.iter().map(|input| input.uncompressed_len()).sum();
         let single_unit = known.is_some_and(|bytes| bytes <= SINGLE_UNIT.min(options.limits.unit_bytes));
-        let atomic = options.atomic || options.ledger == crate::options::LedgerChoice::None;
+        let atomic = options.one_transaction();
         // Buffers kept: the queue's, and one for each lane and the reader.
         let keep = options.limits.in_flight / options.limits.chunk.max(1) + options.limits.max_jobs.min(8);
         Ok(Plan {
@@ -104,8 +112,18 @@ impl Plan {
             max_rate: options.max_rate,
             max_lag: options.max_lag,
             sample_hz: options.sample_hz,
+            truncate: atomic && (options.levers.truncate || options.levers.freeze),
+            freeze: options.levers.freeze,
+            drop_cache: options.levers.drop_cache,
+            sync_commit: options.levers.sync_commit.clone(),
             single_unit,
         })
+    }
+
+    /// Connections that make indexes again.
+    pub fn hands(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        self.jobs.unwrap_or(cores).clamp(1, cores.max(1))
     }
 
     /// Format of the COPY for an input.

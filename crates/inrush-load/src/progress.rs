@@ -49,6 +49,8 @@ pub struct Progress {
     pub wait_nanos: AtomicU64,
     /// Nanoseconds lanes waited for statements other than COPY data: begin, record, commit.
     pub commit_nanos: AtomicU64,
+    /// Nanoseconds at the end for taking levers back.
+    pub put_back_nanos: AtomicU64,
     /// What the lanes do and what their backends wait for.
     pub recorder: Recorder,
     stop: AtomicU8,
@@ -93,6 +95,7 @@ impl Progress {
             send_nanos: AtomicU64::new(0),
             wait_nanos: AtomicU64::new(0),
             commit_nanos: AtomicU64::new(0),
+            put_back_nanos: AtomicU64::new(0),
             recorder: Recorder::default(),
             stop: AtomicU8::new(0),
             paused: AtomicBool::new(false),

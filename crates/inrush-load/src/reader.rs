@@ -5,7 +5,7 @@ use crate::job::{Job, Work};
 use crate::progress::{Stop, add_time};
 use inrush_core::{Code, Error, Position, Reject, RejectOrigin, Result};
 use inrush_sink::ledger::RangeDone;
-use inrush_source::{Borders, Cut, Cutter, DoneRange, TooLong};
+use inrush_source::{Borders, Cut, Cutter, DoneRange, DropBehind, TooLong};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -59,11 +59,15 @@ fn read_input(
     let mut cutter =
         Cutter::new(input, number, borders, plan.header, &job.plan.limits)?.with_pool(job.plan.pool.clone());
     cutter.skip(ranges)?;
+    let mut behind = job.plan.drop_cache.then(|| DropBehind::of(&plan.spec)).flatten();
     loop {
         let started = Instant::now();
         let cut = cutter.next()?;
         add_time(&job.progress.read_nanos, started.elapsed());
         job.progress.bytes_read.store(before + consumed.get(), Relaxed);
+        if let Some(behind) = &mut behind {
+            behind.read_up_to(consumed.get());
+        }
         let (work, bytes) = match cut {
             Some(Cut::Chunk(chunk)) => {
                 let bytes = chunk.bytes.len();

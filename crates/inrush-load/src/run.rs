@@ -5,10 +5,11 @@ use crate::inputs::Opened;
 use crate::job::Job;
 use crate::lag;
 use crate::lane::Lane;
+use crate::levers::{self, End, Hand};
 use crate::once::{self, Verdict};
 use crate::options::{LedgerChoice, Options};
 use crate::plan::{Plan, ServerFacts};
-use crate::progress::{Progress, Stop};
+use crate::progress::{Progress, Stop, add_time};
 use crate::reader::{self, ReaderReport};
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
@@ -21,7 +22,7 @@ use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{Ledger, RangeDone, StoredLoad};
-use inrush_source::{InputKind, InputSpec};
+use inrush_source::{DropBehind, InputKind, InputSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,11 +56,12 @@ pub fn run(
     let specs = inrush_source::expand(&options.sources)?;
     refuse_overwriting(options, &specs)?;
     let client = &mut control.client;
-    let (plan, server) = runtime.block_on(prepare(client, options, &specs, notice))?;
+    let Prepared { mut plan, target, server } = runtime.block_on(prepare(client, options, &specs, notice))?;
     options.rejects.as_deref().map_or(Ok(()), check_writable)?;
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
     let mut load = None;
+    let mut pulled = levers::of_the_run(options, &plan.table);
     let mut done: Vec<RangeDone> = Vec::new();
     let mut resumed = false;
     if let LedgerChoice::Schema(schema) = &options.ledger {
@@ -68,6 +70,7 @@ pub fn run(
             .ok_or_else(|| Error::new(Code::Internal, "the ledger was not made"))?;
         match runtime.block_on(once::open(client, &ledger, options, &plan, notice))? {
             Verdict::Nothing { load } => {
+                let load_id = load.id;
                 let mut report = Report::new(options, &plan, &progress, &server);
                 report.outcome = Outcome::AlreadyLoaded;
                 report.load = Some(load.id);
@@ -80,14 +83,46 @@ pub fn run(
                 ));
                 if let Some(path) = &options.rejects {
                     // The run that found them may have died before it could write them.
-                    let load = (ledger, load);
+                    let load = (ledger.clone(), load);
                     runtime.block_on(write_rejects(client, &plan, Some(&load), &[], path))?;
                 }
-                return Ok(Finished { report, error: None });
+                // The run that loaded them may have died before it took its levers back.
+                let back =
+                    levers::put_back(client, conninfo, &ledger, load_id, End::Finished, plan.hands(), notice);
+                let error = runtime.block_on(back).err();
+                report.error = error.as_ref().map(Failure::from);
+                return Ok(Finished { report, error });
             }
-            Verdict::Load { load: stored, done: ranges, resumed: again } => {
+            Verdict::Load { load: mut stored, done: ranges, resumed: again } => {
                 resumed = again;
                 done = ranges;
+                let mut hand = Hand {
+                    options,
+                    ledger: &ledger,
+                    load: &mut stored,
+                    table: &mut plan.table,
+                    resumed: !done.is_empty(),
+                    bytes: plan.inputs.iter().map(|input| input.uncompressed_len()).sum(),
+                    notice,
+                };
+                match runtime.block_on(levers::pull(&mut hand, &target, conninfo)) {
+                    Ok(more) => pulled.extend(more),
+                    Err(error) => {
+                        let back = levers::put_back(
+                            client,
+                            conninfo,
+                            &ledger,
+                            stored.id,
+                            End::GivenUp,
+                            plan.hands(),
+                            notice,
+                        );
+                        if let Err(also) = runtime.block_on(back) {
+                            notice(&format!("{}; `inrush recover` tries again", also.fact()));
+                        }
+                        return Err(error);
+                    }
+                }
                 load = Some((ledger, stored));
             }
         }
@@ -97,8 +132,12 @@ pub fn run(
     job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
     job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
 
-    let ReaderReport { ignored, changed } = work(&job, &done, notice, &runtime, &control.client);
+    let ReaderReport { ignored, changed } = work(&job, options, &done, notice, &runtime, &control.client);
     let mut error = job.take_failure();
+    if job.plan.drop_cache {
+        // What was read ahead, and columnar files, of which each lane reads its part.
+        job.plan.inputs.iter().filter_map(|input| DropBehind::of(&input.spec)).for_each(DropBehind::finish);
+    }
     // The server may have been restarted meanwhile: the lanes have come back, and so must we.
     if control.client.is_closed() {
         match runtime.block_on(connect(conninfo, "inrush load: control")) {
@@ -110,9 +149,18 @@ pub fn run(
     if error.is_none() && !drained {
         error = runtime.block_on(finish(&mut control.client, &job, options, notice)).err();
     }
+    let left = runtime.block_on(take_levers_back(&mut control.client, &job, error.as_ref(), drained, notice));
     let mut report = Report::new(options, &job.plan, &job.progress, &server);
     report.load = job.ledger.as_ref().map(|(_, load)| load.id);
     report.resumed = resumed;
+    report.pulled = pulled;
+    report.pulled.extend(job.take_pulled());
+    if report.profile.is_some() {
+        // Only for what is said of levers: a table that cannot be looked at any more costs no more than that.
+        let state = runtime.block_on(target.state(&mut control.client)).ok();
+        report.advise(options, &job.plan, state.as_ref());
+    }
+    report.notes.extend(left);
     for (name, bytes) in ignored {
         report.notes.push(format!("{name}: {bytes} bytes after the end-of-data marker \\. were not read"));
     }
@@ -182,12 +230,20 @@ fn refuse_overwriting(options: &Options, specs: &[InputSpec]) -> Result<()> {
     Ok(())
 }
 
+/// What is known before anything is written.
+struct Prepared {
+    plan: Plan,
+    target: Target,
+    /// Version of the server, as it says.
+    server: String,
+}
+
 async fn prepare(
-    client: &Client,
+    client: &mut Client,
     options: &Options,
     specs: &[InputSpec],
     notice: &(dyn Fn(&str) + Sync),
-) -> Result<(Plan, String)> {
+) -> Result<Prepared> {
     let facts = catalog::facts(client).await?;
     let array_nulls: String = client
         .query_one("SELECT pg_catalog.current_setting('array_nulls')", &[])
@@ -206,7 +262,46 @@ async fn prepare(
         let columns: Vec<&str> = shape.columns.iter().map(|c| c.name.as_str()).collect();
         target.check_loadable(&columns, &facts)?;
     }
-    Ok((plan, facts.server_version.clone()))
+    for price in levers::check(options, &target, &facts, client).await? {
+        notice(&price);
+    }
+    Ok(Prepared { plan, target, server: facts.server_version.clone() })
+}
+
+/// Takes the levers of a load back that has not come to its end, as far as that is wanted: what a user stopped is
+/// resumed soon. Gives what to say of what is left.
+async fn take_levers_back(
+    client: &mut Client,
+    job: &Job,
+    error: Option<&Error>,
+    drained: bool,
+    notice: &(dyn Fn(&str) + Sync),
+) -> Option<String> {
+    let (ledger, load) = job.ledger.as_ref()?;
+    // Another run goes on with the load, and with its levers.
+    if error.is_none_or(|error| error.code() == Code::Fenced) && !drained {
+        return None;
+    }
+    let left = |why: &str| {
+        Some(format!(
+            "{why}what the load changed about {} is not taken back yet: the same command goes on, `inrush recover` \
+             takes it back",
+            job.plan.table.qualified()
+        ))
+    };
+    let interrupted = drained || error.is_some_and(|error| error.code() == Code::Interrupted);
+    if interrupted {
+        return match ledger.pending_levers(client, load.id).await {
+            Ok(pending) if pending.is_empty() => None,
+            _ => left(""),
+        };
+    }
+    let back =
+        levers::put_back(client, &job.conninfo, ledger, load.id, End::Failed, job.plan.hands(), notice);
+    match back.await {
+        Ok(_) => None,
+        Err(error) => left(&format!("{}; ", error.fact())),
+    }
 }
 
 /// The target; made from what the first input shows where it is missing and the user has not forbidden it.
@@ -239,6 +334,7 @@ async fn find_or_create(
 /// `client`, driven by `runtime`, is the control connection: it keeps the WAL writer at work meanwhile.
 fn work(
     job: &Job,
+    options: &Options,
     done: &[RangeDone],
     notice: &(dyn Fn(&str) + Sync),
     runtime: &Runtime,
@@ -258,6 +354,9 @@ fn work(
                     notice(&format!("--max-lag watches no longer: {}", error.fact()));
                 }
             });
+        }
+        if options.levers.fast {
+            scope.spawn(move || choose(job, options, notice));
         }
         if let Some(hz) = job.plan.sample_hz {
             scope.spawn(move || sample(job, hz, notice));
@@ -294,6 +393,21 @@ fn work(
             }
         }
     })
+}
+
+/// Chooses levers by what the first seconds show. That nothing comes of it does not stop the load.
+fn choose(job: &Job, options: &Options, notice: &(dyn Fn(&str) + Sync)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return };
+    match runtime.block_on(levers::after_first_seconds(job, options, notice)) {
+        Ok(pulled) => {
+            for pulled in &pulled {
+                notice(&format!("--{}: {}", pulled.lever, pulled.what));
+            }
+            job.keep_pulled(pulled);
+        }
+        Err(error) => notice(&format!("--fast chooses nothing more: {}", error.fact())),
+    }
 }
 
 /// Samples what the lanes' backends wait for, until the lanes have ended. The load goes on without if that is not
@@ -407,18 +521,42 @@ async fn finish(
         job.rejects.judge(records)?;
         if let Some((ledger, load)) = &job.ledger {
             check_still_recorded(client, job, ledger, load).await?;
+            put_back(client, job, ledger, load, notice).await?;
             client.batch_execute("BEGIN").await.map_err(server_error)?;
             ledger.finish(client, load).await?;
             client.batch_execute("COMMIT").await.map_err(server_error)?;
         }
+    } else if let Some((ledger, load)) = &job.ledger {
+        put_back(client, job, ledger, load, notice).await?;
     }
     let stored = matches!(job.plan.table.kind, RelKind::Table | RelKind::Partitioned);
-    if options.analyze && stored && job.progress.rows.load(Relaxed) > 0 {
-        let analyze = format!("ANALYZE {}", job.plan.table.qualified());
+    let (analyze, vacuum) = (options.analyze, options.levers.quiet_autovacuum);
+    if (analyze || vacuum) && stored && job.progress.rows.load(Relaxed) > 0 {
+        // Where autovacuum was kept away, what it would have done by now is done.
+        let what = match (vacuum, analyze) {
+            (true, true) => "VACUUM (ANALYZE)",
+            (true, false) => "VACUUM",
+            _ => "ANALYZE",
+        };
+        let analyze = format!("{what} {}", job.plan.table.qualified());
         if let Err(error) = client.batch_execute(&analyze).await {
-            notice(&format!("the rows are loaded, but ANALYZE failed: {}", server_error(error).fact()));
+            notice(&format!("the rows are loaded, but {what} failed: {}", server_error(error).fact()));
         }
     }
+    Ok(())
+}
+
+/// Takes the levers of a load back whose rows are all there.
+async fn put_back(
+    client: &mut Client,
+    job: &Job,
+    ledger: &Ledger,
+    load: &StoredLoad,
+    notice: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    let started = Instant::now();
+    levers::put_back(client, &job.conninfo, ledger, load.id, End::Finished, job.plan.hands(), notice).await?;
+    add_time(&job.progress.put_back_nanos, started.elapsed());
     Ok(())
 }
 

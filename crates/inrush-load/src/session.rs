@@ -31,6 +31,10 @@ impl Session {
     pub async fn open(job: &Job, lane: &inrush_profile::Lane) -> Result<Session> {
         let connected = connect(&job.conninfo, "inrush load").await?;
         lane.connected(connected.backend_pid);
+        if let Some(value) = &job.plan.sync_commit {
+            let set = "SELECT pg_catalog.set_config('synchronous_commit', $1, false)";
+            connected.client.query_one(set, &[value]).await.map_err(server_error)?;
+        }
         let row = connected
             .client
             .query_one(
@@ -83,7 +87,7 @@ impl Session {
         if !self.statements.contains_key(&(shape, format)) {
             let columns: Vec<&str> = job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
             let encoding = (format == WireFormat::Text).then_some(job.plan.encoding.as_deref()).flatten();
-            let sql = statement(&job.plan.table, &columns, format, encoding);
+            let sql = statement(&job.plan.table, &columns, format, encoding, job.plan.freeze);
             let prepared = self.connected.client.prepare(&sql).await;
             let prepared = prepared.map_err(|e| self.copy_failure(job, shape, &e))?;
             self.statements.insert((shape, format), prepared);

@@ -6,9 +6,11 @@
 mod access;
 mod name;
 mod rows;
+mod state;
 
 pub use access::{Access, Foreign, Leaf, Trigger};
 pub use name::TableName;
+pub use state::{EMPTY_PATH, ForeignKey, Index, TableState, table_state};
 
 use crate::failure::server_error;
 use inrush_core::{Code, Error, Result, Table};

@@ -16,8 +16,15 @@ pub enum WireFormat {
 }
 
 /// The statement that loads `columns` of `table`. `encoding` is the encoding of text fields where it is not
-/// the session's (UTF8).
-pub fn statement(table: &Table, columns: &[&str], format: WireFormat, encoding: Option<&str>) -> String {
+/// the session's (UTF8). `freeze` writes the rows frozen, which the server allows only in the (sub)transaction that
+/// created or truncated the table.
+pub fn statement(
+    table: &Table,
+    columns: &[&str],
+    format: WireFormat,
+    encoding: Option<&str>,
+    freeze: bool,
+) -> String {
     let names: Vec<String> = columns.iter().map(|name| quote_ident(name)).collect();
     let mut options = match format {
         WireFormat::Text => String::from("FORMAT text"),
@@ -25,6 +32,9 @@ pub fn statement(table: &Table, columns: &[&str], format: WireFormat, encoding: 
     };
     if let Some(encoding) = encoding {
         options.push_str(&format!(", ENCODING '{}'", encoding.replace('\'', "''")));
+    }
+    if freeze {
+        options.push_str(", FREEZE");
     }
     // A table without columns to send is given as it is: `COPY t () FROM` is not valid SQL.
     let list = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };

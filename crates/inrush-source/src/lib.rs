@@ -14,6 +14,7 @@
 
 mod borders;
 mod buffer;
+mod cache;
 mod compression;
 mod cutter;
 mod identity;
@@ -26,6 +27,7 @@ mod scan;
 
 pub use borders::{Borders, detect_eol};
 pub use buffer::BufferPool;
+pub use cache::DropBehind;
 pub use compression::Compression;
 pub use cutter::{Cut, Cutter, DoneRange, Ignored, TooLong};
 pub use identity::Identity;

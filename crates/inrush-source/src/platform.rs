@@ -39,3 +39,14 @@ pub(crate) fn will_read_in_order(file: &File) {
 /// Linux takes advice on how a file will be read; nothing to do elsewhere.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn will_read_in_order(_file: &File) {}
+
+/// Drops `len` bytes from `offset` on from the page cache, 0 for all that follow. Advice, too.
+#[cfg(target_os = "linux")]
+pub(crate) fn drop_cached(file: &File, offset: u64, len: u64) {
+    let len = std::num::NonZeroU64::new(len);
+    let _ = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::DontNeed);
+}
+
+/// Other systems decide by themselves.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn drop_cached(_file: &File, _offset: u64, _len: u64) {}

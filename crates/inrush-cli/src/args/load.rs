@@ -1,5 +1,6 @@
 //! `inrush load`
 
+use super::levers::LeverArgs;
 use super::{ServerArgs, values};
 use clap::{Args, ValueEnum};
 use inrush_core::Limits;
@@ -69,6 +70,9 @@ pub struct LoadArgs {
 
     #[command(flatten, next_help_heading = "Exactly once")]
     pub once: OnceArgs,
+
+    #[command(flatten, next_help_heading = "Levers")]
+    pub levers: LeverArgs,
 
     #[command(flatten, next_help_heading = "Speed and limits")]
     pub speed: SpeedArgs,
@@ -337,6 +341,7 @@ impl LoadArgs {
         options.max_rate = self.speed.max_rate;
         options.max_lag = self.speed.max_lag;
         options.sample_hz = (self.speed.sample_hz > 0).then_some(self.speed.sample_hz);
+        options.levers = self.levers.options();
         options.limits = Limits {
             max_record: usize::try_from(self.speed.max_record)
                 .unwrap_or(usize::MAX)

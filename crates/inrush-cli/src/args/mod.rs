@@ -1,12 +1,15 @@
 //! The command line. Parsing validates and touches nothing of the world.
 
+mod advise;
 mod bench;
+mod levers;
 mod load;
 mod loads;
 mod local;
 mod sniff;
 mod values;
 
+pub use advise::AdviseArgs;
 pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
@@ -45,6 +48,7 @@ pub enum Command {
     Sniff(SniffArgs),
     Loads(LoadsArgs),
     Recover(RecoverArgs),
+    Advise(AdviseArgs),
     /// The embedded server: start, stop, status, psql, url, destroy
     ///
     /// A PostgreSQL of your own, for when no other server is named. `inrush load` starts it when it needs it; if

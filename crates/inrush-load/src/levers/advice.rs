@@ -2,6 +2,7 @@
 
 use crate::plan::WirePath;
 use inrush_profile::{Blocker, Class, Profile};
+use inrush_sink::catalog::TableState;
 use serde::Serialize;
 
 /// Share of backend time from which on a class is worth a lever.
@@ -57,6 +58,8 @@ pub struct Conditions<'a> {
     pub partitioned: bool,
     /// Indexes of the table, where that is known.
     pub indexes: Option<usize>,
+    /// Of these, indexes that can be made after the rows.
+    pub deferrable: Option<usize>,
     /// Foreign keys of the table, where that is known.
     pub foreign_keys: Option<usize>,
     /// Levers that the load used, by [`LeverAdvice::lever`].
@@ -204,21 +207,23 @@ fn wal(c: &Conditions<'_>, list: &mut List<'_>) {
             "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf()",
         );
     }
+    if c.partitioned {
+        return;
+    }
     if minimal {
         list.add(
             "--truncate",
             "rows of a table that the same transaction has emptied need no WAL at wal_level minimal; --freeze saves \
              their later VACUUM too",
             "all rows that are in the table; one transaction on one connection",
-            "inrush load ... --atomic --truncate --freeze",
+            "inrush load ... --truncate --freeze",
         );
-    } else if !c.partitioned && !c.unlogged {
+    } else if !c.unlogged {
         list.add(
             "wal_level = minimal",
             "rows of a table that the same transaction has emptied need no WAL",
             "no replicas and no recovery to a point in time; a restart; one transaction on one connection",
-            "wal_level = minimal and max_wal_senders = 0, restart the server, then inrush load ... --atomic --truncate \
-             --freeze",
+            "wal_level = minimal and max_wal_senders = 0, restart the server, then inrush load ... --truncate --freeze",
         );
     }
 }
@@ -246,6 +251,9 @@ fn cpu(c: &Conditions<'_>, list: &mut List<'_>) {
             "less left for others on the server; more connections may meet at locks",
             format!("inrush load ... --jobs {}", c.processors),
         );
+    }
+    if c.partitioned {
+        return;
     }
     list.add(
         "--freeze",
@@ -455,10 +463,11 @@ fn binary(c: &Conditions<'_>, list: &mut List<'_>, what: &str) {
 }
 
 fn defer_indexes(c: &Conditions<'_>, list: &mut List<'_>) {
-    let what = match c.indexes {
+    let what = match c.deferrable {
+        _ if c.partitioned => return,
         Some(0) => return,
         Some(1) => "the index is built once, from sorted rows, after the load".to_owned(),
-        Some(n) => format!("the {n} indexes are built once, from sorted rows, after the load"),
+        Some(n) => format!("{n} indexes are built once, from sorted rows, after the load"),
         None => {
             "indexes, where the table has any, are built once, from sorted rows, after the load".to_owned()
         }
@@ -505,6 +514,11 @@ fn bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     text[..unit].parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Indexes that can be made after the rows.
+pub(crate) fn deferrable(state: &TableState) -> usize {
+    state.indexes.iter().filter(|index| super::indexes::obstacle(index).is_none()).count()
 }
 
 /// The major version in what a server says of itself: `15.18 (Debian ...)`, `19beta1`.

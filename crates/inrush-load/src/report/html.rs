@@ -167,16 +167,17 @@ impl Report {
             "<section>\n<h2>What the client did</h2>\n<p class=\"soft\">Seconds by stage, of the reader and all lanes \
              together: threads work at the same time, so they add up to more than the clock shows.</p>\n",
         );
-        bars(
-            out,
-            &[
-                ("read", s.read),
-                ("decode+encode", s.encode),
-                ("send", s.send),
-                ("commit", s.commit),
-                ("waiting for input", s.wait),
-            ],
-        );
+        let mut stages = vec![
+            ("read", s.read),
+            ("decode+encode", s.encode),
+            ("send", s.send),
+            ("commit", s.commit),
+            ("waiting for input", s.wait),
+        ];
+        if s.put_back > 0.0 {
+            stages.push(("taking levers back", s.put_back));
+        }
+        bars(out, &stages);
         if let Some(client) = self.profile.as_ref().map(|profile| profile.client)
             && client.input + client.encode + client.send > 0.0
         {
@@ -197,7 +198,25 @@ impl Report {
     }
 
     fn levers_table(&self, out: &mut String) {
+        if self.levers.is_empty() && self.pulled.is_empty() {
+            return;
+        }
+        out.push_str("<section class=\"levers stacked\">\n<h2>Levers</h2>\n");
+        if !self.pulled.is_empty() {
+            out.push_str("<p class=\"soft\">Pulled for this load:</p>\n<ul class=\"notes\">\n");
+            for pulled in &self.pulled {
+                let why = pulled.why.as_ref().map_or(String::new(), |why| format!(" ({})", Text(why)));
+                let _ = writeln!(
+                    out,
+                    "<li><code>--{}</code>: {}{why}</li>",
+                    Text(&pulled.lever),
+                    Text(&pulled.what)
+                );
+            }
+            out.push_str("</ul>\n");
+        }
         if self.levers.is_empty() {
+            out.push_str("</section>\n");
             return;
         }
         let rows: Vec<Vec<String>> = self
@@ -214,7 +233,6 @@ impl Report {
                 ]
             })
             .collect();
-        out.push_str("<section class=\"levers stacked\">\n<h2>Levers</h2>\n");
         let columns = ["lever", "addresses", "what it does", "what it costs", "how"].map(Column::Words);
         table(out, "What would make less of the classes with most time.", &columns, &rows);
         out.push_str("</section>\n");

@@ -4,12 +4,14 @@ mod html;
 mod markup;
 mod svg;
 
-use crate::levers::advice::{Conditions, LeverAdvice, advise, major_version};
+use crate::levers::Pulled;
+use crate::levers::advice::{Conditions, LeverAdvice, advise, deferrable, major_version};
 use crate::options::Options;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
 use inrush_core::{Error, RelKind};
 use inrush_profile::Profile;
+use inrush_sink::catalog::TableState;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,6 +60,9 @@ pub struct Report {
     pub totals: Totals,
     /// Where the client's time went, in seconds, summed over threads.
     pub stages: Stages,
+    /// Levers that were pulled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pulled: Vec<Pulled>,
     /// Where the time of the server's backends went; none for a load that was over before the first sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
@@ -187,6 +192,8 @@ pub struct Stages {
     pub commit: f64,
     /// Lanes: waiting for the reader.
     pub wait: f64,
+    /// At the end: taking levers back, such as making indexes again.
+    pub put_back: f64,
 }
 
 // Seconds for a person: 52 bits of nanoseconds are 52 days.
@@ -213,7 +220,7 @@ impl Report {
         if plan.atomic && options.jobs.is_some_and(|n| n > 1) {
             notes.push("one connection is used: all rows or none means one transaction".to_owned());
         }
-        let mut report = Report {
+        Report {
             version: VERSION,
             inrush: env!("CARGO_PKG_VERSION").to_owned(),
             started: began(progress),
@@ -250,21 +257,30 @@ impl Report {
                 send: seconds(get(&progress.send_nanos)),
                 commit: seconds(get(&progress.commit_nanos)),
                 wait: seconds(get(&progress.wait_nanos)),
+                put_back: seconds(get(&progress.put_back_nanos)),
             },
+            pulled: Vec::new(),
             profile: progress.recorder.profile(),
             levers: Vec::new(),
             notes,
-        };
-        report.levers = report.advice(options, plan);
-        report
+        }
     }
 
-    /// What would address the limit.
+    /// Says what would address the limit. `state` is what stands in the way of a fast load into the table, where that
+    /// is known.
     #[allow(clippy::cast_precision_loss)] // a share
-    fn advice(&self, options: &Options, plan: &Plan) -> Vec<LeverAdvice> {
-        let Some(profile) = &self.profile else { return Vec::new() };
+    pub(crate) fn advise(&mut self, options: &Options, plan: &Plan, state: Option<&TableState>) {
+        let Some(profile) = &self.profile else { return };
+        let used: Vec<String> = self
+            .pulled
+            .iter()
+            .map(|pulled| match (pulled.lever.as_str(), &options.levers.sync_commit) {
+                ("sync-commit", Some(value)) => format!("--sync-commit {value}"),
+                (lever, _) => format!("--{lever}"),
+            })
+            .collect();
         let connection_seconds = self.totals.seconds * self.totals.connections as f64;
-        advise(&Conditions {
+        self.levers = advise(&Conditions {
             profile,
             server_major: major_version(&self.server),
             path: self.path,
@@ -280,10 +296,11 @@ impl Report {
             compressions: self.inputs.iter().map(|input| input.compression.as_str()).collect(),
             unlogged: plan.table.unlogged,
             partitioned: plan.table.kind == RelKind::Partitioned,
-            indexes: None,
-            foreign_keys: None,
-            used: &[],
-        })
+            indexes: state.map(|state| state.indexes.len()),
+            deferrable: state.map(deferrable),
+            foreign_keys: state.map(|state| state.foreign_keys.len()),
+            used: &used,
+        });
     }
 
     /// What happened, in one line.
@@ -390,6 +407,13 @@ impl Report {
                 s.read, s.encode, s.send, s.commit, s.wait
             ),
         );
+        for pulled in &self.pulled {
+            let why = pulled.why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            line(&mut out, "lever", format!("--{}: {}{why}", pulled.lever, pulled.what));
+        }
+        if s.put_back >= 0.005 {
+            line(&mut out, "put back", format!("{:.2} s", s.put_back));
+        }
         if let Some(profile) = &self.profile {
             if let Some(limit) = &profile.limit {
                 line(&mut out, "limit", limit.sentence.clone());

@@ -1,5 +1,6 @@
 use super::made_up::{full_report, profile, report};
 use super::{Failure, Outcome, Report, grouped, utc};
+use crate::levers::Pulled;
 use crate::levers::advice::LeverAdvice;
 use inrush_core::Position;
 use inrush_profile::Class;
@@ -44,6 +45,12 @@ fn lever(name: &str, addresses: Class, used: bool) -> LeverAdvice {
 fn a_page_has_every_section_in_order() {
     let mut report = full_report();
     report.levers = vec![lever("--jobs", Class::ExtendLock, false), lever("--unlogged", Class::Wal, true)];
+    report.pulled = vec![Pulled {
+        lever: "defer-indexes".into(),
+        what: "3 indexes".into(),
+        why: Some("by --fast".into()),
+    }];
+    report.stages.put_back = 4.0;
     let page = report.html();
     let document = parsed(&page);
     let expected = [
@@ -72,9 +79,17 @@ fn a_page_has_every_section_in_order() {
         let legend = document.descendants().find(|node| node.attribute("data-class") == Some(class.name()));
         assert!(words(legend.expect("a legend")).contains(class.in_words()), "{style}");
     }
-    for text in
-        ["--unlogged", "in use", "what --jobs costs", "150,000", "process 4711", "wal_buffers", "trips.csv"]
-    {
+    for text in [
+        "--unlogged",
+        "--defer-indexes: 3 indexes (by --fast)",
+        "taking levers back",
+        "in use",
+        "what --jobs costs",
+        "150,000",
+        "process 4711",
+        "wal_buffers",
+        "trips.csv",
+    ] {
         assert!(words(html).contains(text), "{text}");
     }
     assert!(words(html).contains("11 more"), "36 events, 25 shown");
@@ -113,6 +128,7 @@ fn names_of_anybody_stay_text() {
     report.inputs[0].columns = vec![nasty.into()];
     report.path_reason = nasty.into();
     report.notes = vec![nasty.into()];
+    report.pulled = vec![Pulled { lever: nasty.into(), what: nasty.into(), why: Some(nasty.into()) }];
     report.levers = vec![lever(nasty, Class::Wal, false)];
     report.error = Some(Failure {
         code: "server".into(),

@@ -19,12 +19,16 @@
 //! triggers, rules and row security. Anything else is refused.
 
 mod admin;
+mod levers;
 mod recover;
 mod schema;
+mod settings;
 mod unit;
 
 pub use admin::{LoadSummary, UndoOutcome};
+pub use levers::{LeverStep, Settled};
 pub use recover::LoadConnection;
+pub use settings::AppliedSetting;
 pub use unit::{RangeDone, UnitLedger, UnitRecord};
 
 use futures_util::TryStreamExt;

@@ -162,6 +162,11 @@ impl UnitLedger {
         })
     }
 
+    /// The table has been emptied in this transaction: its storage is this one now.
+    pub fn expect_storage(&mut self, storage: Vec<String>) {
+        self.incarnation = storage;
+    }
+
     /// First statement of a unit: nobody can take the load over until this transaction ends.
     pub async fn fence(&self, client: &Client) -> Result<(), Failure> {
         let row =

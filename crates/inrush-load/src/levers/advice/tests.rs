@@ -17,6 +17,7 @@ fn conditions(profile: &Profile) -> Conditions<'_> {
         unlogged: false,
         partitioned: false,
         indexes: Some(0),
+        deferrable: Some(0),
         foreign_keys: None,
         used: &[],
     }
@@ -113,7 +114,7 @@ fn processors() {
     assert_eq!(names(&advise(&conditions(&profile))), ["--freeze"]);
     let much = Conditions {
         path: WirePath::CopyText,
-        indexes: Some(3),
+        deferrable: Some(3),
         foreign_keys: Some(1),
         connections: 2,
         ..conditions(&profile)
@@ -125,8 +126,10 @@ fn processors() {
     );
     assert!(lever(&levers, "--jobs").how.contains("--jobs 4"));
     assert!(lever(&levers, "--defer-indexes").what.contains("3 indexes"));
-    let unknown = Conditions { indexes: None, ..conditions(&profile) };
+    let unknown = Conditions { deferrable: None, ..conditions(&profile) };
     assert!(lever(&advise(&unknown), "--defer-indexes").what.contains("where the table has any"));
+    // A partitioned table takes none of the levers that are for one table.
+    assert!(advise(&Conditions { partitioned: true, ..unknown }).is_empty());
     // All rows in one transaction, and a server elsewhere, whose processors nobody has counted.
     assert!(!names(&advise(&Conditions { connections_free: false, ..much })).contains(&"--jobs"));
     profile.cpu_queue_seen = false;
@@ -173,7 +176,7 @@ fn locks() {
         seconds: 300.0,
         share: 0.6,
     }];
-    let levers = advise(&Conditions { indexes: Some(1), ..conditions(&profile) });
+    let levers = advise(&Conditions { deferrable: Some(1), ..conditions(&profile) });
     assert_eq!(names(&levers), ["--defer-indexes", "--jobs"]);
 }
 

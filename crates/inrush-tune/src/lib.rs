@@ -1,0 +1,6 @@
+//! Reads a server and says what to change.
+//!
+//! [`advise`] looks at everything that limits bulk loads on a server, says what each change gives and costs, and makes
+//! and takes back those that need no restart.
+
+pub mod advise;
