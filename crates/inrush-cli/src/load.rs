@@ -16,7 +16,7 @@ pub fn run(args: &LoadArgs, command: Vec<String>) -> Result<u8> {
     let mut options = args.options();
     options.command = command;
     // Before the load: a report that cannot be written is no news to bring at its end.
-    let mut report = args.report.as_deref().map(ReportFile::open).transpose()?;
+    let mut reports = args.report.iter().map(|path| ReportFile::open(path)).collect::<Result<Vec<_>>>()?;
     let server = if args.dry_run {
         None
     } else {
@@ -42,8 +42,9 @@ pub fn run(args: &LoadArgs, command: Vec<String>) -> Result<u8> {
     };
     display.finish();
     let Finished { report: result, error } = finished.map_err(with_way_on)?;
-    let text_wanted = report.as_ref().is_none_or(|report| !report.is_stdout());
-    let written = report.as_mut().map_or(Ok(()), |report| report.write(&result));
+    let text_wanted = !reports.iter().any(ReportFile::is_stdout);
+    // One that cannot be written does not keep the others from being written.
+    let written = reports.iter_mut().map(|report| report.write(&result)).fold(Ok(()), Result::and);
     if !args.quiet && text_wanted {
         say::out(&result.text())?;
         if server.is_some_and(|server| server.embedded) && is_there(&result) {
@@ -78,10 +79,15 @@ fn with_way_on(error: Error) -> Error {
 
 const WAY_ON: &str = "What was committed stays. Give the same command again to load the rest.";
 
-/// Where the JSON report goes.
+/// Where a report goes: JSON, or a page where the name says so.
 enum ReportFile<'a> {
     Stdout,
     File(&'a Path, File),
+}
+
+/// Whether a file of this name is to be a page.
+fn is_page(path: &Path) -> bool {
+    path.to_string_lossy().to_ascii_lowercase().ends_with(".html")
 }
 
 impl<'a> ReportFile<'a> {
@@ -104,7 +110,7 @@ impl<'a> ReportFile<'a> {
         match self {
             ReportFile::Stdout => say::json(report),
             ReportFile::File(path, file) => {
-                let text = say::json_text(report)? + "\n";
+                let text = if is_page(path) { report.html() } else { say::json_text(report)? + "\n" };
                 // A pipe or a device has no length to cut.
                 let _ = file.set_len(0);
                 std::io::Write::write_all(file, text.as_bytes())

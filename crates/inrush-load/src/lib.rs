@@ -34,6 +34,7 @@ pub use create::{
     target_name,
 };
 pub use dry::dry_run;
+pub use levers::advice::LeverAdvice;
 pub use levers::{End, LeverOptions, Pulled, put_back};
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, OnConflict, Options, Stated, Via};
 pub use plan::WirePath;

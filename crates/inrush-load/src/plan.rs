@@ -24,6 +24,16 @@ pub enum WirePath {
     CopyText,
 }
 
+impl WirePath {
+    /// As `--via` and the report name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            WirePath::CopyBinary => "copy-binary",
+            WirePath::CopyText => "copy-text",
+        }
+    }
+}
+
 /// Everything that is decided before the first row is sent.
 pub(crate) struct Plan {
     pub table: Table,

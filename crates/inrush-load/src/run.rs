@@ -167,6 +167,11 @@ pub fn run(
     report.resumed = resumed;
     report.pulled = pulled;
     report.pulled.extend(job.take_pulled());
+    if report.profile.is_some() {
+        // Only for what is said of levers: a table that cannot be looked at any more costs no more than that.
+        let state = runtime.block_on(target.state(&mut control.client)).ok();
+        report.advise(options, &job.plan, state.as_ref());
+    }
     report.notes.extend(left);
     for (name, bytes) in ignored {
         report.notes.push(format!("{name}: {bytes} bytes after the end-of-data marker \\. were not read"));

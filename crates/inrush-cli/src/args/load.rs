@@ -48,9 +48,12 @@ pub struct LoadArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Write the report as JSON to this file; - for standard output in place of the text
+    /// Write the report as JSON to this file, or as a page if its name ends in .html; may be repeated
+    ///
+    /// With - JSON goes to standard output in place of the text. The page shows the load over time: throughput, what the
+    /// server waited for, and what would help. It is one file that needs no other.
     #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
+    pub report: Vec<PathBuf>,
 
     /// No progress, no report; errors only
     #[arg(long, short)]

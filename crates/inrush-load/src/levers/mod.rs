@@ -7,6 +7,7 @@
 //! Order of pulling: truncate, unlogged, quiet autovacuum, foreign keys, indexes. Order of taking back: logged (it
 //! writes the table again, with the indexes there are), indexes, foreign keys (they look rows up), autovacuum.
 
+pub(crate) mod advice;
 mod autovacuum;
 mod check;
 pub(crate) mod conflict;

@@ -1,17 +1,26 @@
-//! What a load tells at its end. JSON first; the terminal text is made from it.
+//! What a load tells at its end. JSON first; the terminal text and the HTML page are made from it.
+
+mod html;
+mod markup;
+mod svg;
 
 use crate::levers::Pulled;
+use crate::levers::advice::{Conditions, LeverAdvice, advise, deferrable, major_version};
 use crate::options::Options;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
-use inrush_core::Error;
+use inrush_core::{Error, RelKind};
 use inrush_profile::Profile;
+use inrush_sink::catalog::TableState;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Version of the JSON form. Fields are only ever added within a version.
 pub const VERSION: u32 = 1;
+/// Levers that the terminal text names.
+const LEVERS_IN_TEXT: usize = 3;
 
 /// The report of one load.
 #[derive(Debug, Clone, Serialize)]
@@ -20,6 +29,8 @@ pub struct Report {
     pub version: u32,
     /// Version of Inrush.
     pub inrush: String,
+    /// When this run began, UTC: `2026-11-21T03:11:52Z`.
+    pub started: String,
     /// How it ended.
     pub outcome: Outcome,
     /// The error, if it failed.
@@ -55,6 +66,9 @@ pub struct Report {
     /// Where the time of the server's backends went; none for a load that was over before the first sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// What would address the limit, and what it costs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub levers: Vec<LeverAdvice>,
     /// Things the user should know.
     pub notes: Vec<String>,
 }
@@ -209,6 +223,7 @@ impl Report {
         Report {
             version: VERSION,
             inrush: env!("CARGO_PKG_VERSION").to_owned(),
+            started: began(progress),
             outcome: Outcome::Loaded,
             error: None,
             dry_run: false,
@@ -246,20 +261,53 @@ impl Report {
             },
             pulled: Vec::new(),
             profile: progress.recorder.profile(),
+            levers: Vec::new(),
             notes,
         }
     }
 
-    /// The report for a terminal.
-    #[allow(clippy::cast_precision_loss)] // figures for a person
-    pub fn text(&self) -> String {
+    /// Says what would address the limit. `state` is what stands in the way of a fast load into the table, where that
+    /// is known.
+    #[allow(clippy::cast_precision_loss)] // a share
+    pub(crate) fn advise(&mut self, options: &Options, plan: &Plan, state: Option<&TableState>) {
+        let Some(profile) = &self.profile else { return };
+        let used: Vec<String> = self
+            .pulled
+            .iter()
+            .map(|pulled| match (pulled.lever.as_str(), &options.levers.sync_commit) {
+                ("sync-commit", Some(value)) => format!("--sync-commit {value}"),
+                (lever, _) => format!("--{lever}"),
+            })
+            .collect();
+        let connection_seconds = self.totals.seconds * self.totals.connections as f64;
+        self.levers = advise(&Conditions {
+            profile,
+            server_major: major_version(&self.server),
+            path: self.path,
+            connections: self.totals.connections,
+            connections_free: !plan.atomic && !plan.single_unit,
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            commit_share: if connection_seconds > 0.0 {
+                self.stages.commit / connection_seconds
+            } else {
+                0.0
+            },
+            max_rate: options.max_rate.is_some(),
+            compressions: self.inputs.iter().map(|input| input.compression.as_str()).collect(),
+            unlogged: plan.table.unlogged,
+            partitioned: plan.table.kind == RelKind::Partitioned,
+            indexes: state.map(|state| state.indexes.len()),
+            deferrable: state.map(deferrable),
+            foreign_keys: state.map(|state| state.foreign_keys.len()),
+            used: &used,
+        });
+    }
+
+    /// What happened, in one line.
+    fn headline(&self) -> String {
         let t = &self.totals;
-        let mut out = String::new();
         let load = self.load.map(|id| format!(" (load {id})")).unwrap_or_default();
-        let line = |out: &mut String, name: &str, value: String| {
-            let _ = writeln!(out, "  {name:<12}{value}");
-        };
-        let headline = match self.outcome {
+        match self.outcome {
             _ if self.dry_run => {
                 format!(
                     "dry run: {} rows would go to {}, {} refused",
@@ -281,8 +329,25 @@ impl Report {
             }
             Outcome::Interrupted => format!("stopped: {} rows are in {}{load}", grouped(t.rows), self.table),
             Outcome::Failed => format!("failed: {} rows are in {}{load}", grouped(t.rows), self.table),
+        }
+    }
+
+    /// The levers for the limit itself that the load did not use.
+    fn levers_for_limit(&self) -> impl Iterator<Item = &LeverAdvice> {
+        let limit = self.profile.as_ref().and_then(|profile| profile.limit.as_ref());
+        let class = limit.map(|limit| limit.class);
+        self.levers.iter().filter(move |lever| Some(lever.addresses) == class && !lever.used)
+    }
+
+    /// The report for a terminal.
+    #[allow(clippy::cast_precision_loss)] // figures for a person
+    pub fn text(&self) -> String {
+        let t = &self.totals;
+        let mut out = String::new();
+        let line = |out: &mut String, name: &str, value: String| {
+            let _ = writeln!(out, "  {name:<12}{value}");
         };
-        let _ = writeln!(out, "{headline}");
+        let _ = writeln!(out, "{}", self.headline());
         if self.outcome == Outcome::AlreadyLoaded {
             return out;
         }
@@ -318,15 +383,12 @@ impl Report {
                 },
             );
         }
-        let path = match self.path {
-            WirePath::CopyBinary => "copy-binary",
-            WirePath::CopyText => "copy-text",
-        };
         line(
             &mut out,
             "path",
             format!(
-                "{path} over {} connection{}: {}",
+                "{} over {} connection{}: {}",
+                self.path.name(),
                 t.connections,
                 if t.connections == 1 { "" } else { "s" },
                 self.path_reason
@@ -364,6 +426,9 @@ impl Report {
                 line(&mut out, "blocked", format!("{:.0} s by {blocker}", blocker.waited_seconds));
             }
         }
+        for lever in self.levers_for_limit().take(LEVERS_IN_TEXT) {
+            line(&mut out, "levers", format!("{}: {} ({})", lever.lever, lever.what, lever.cost));
+        }
         line(&mut out, "units", format!("{} committed, {} sent again", t.units, t.retries));
         if t.dead_rows > 0 {
             line(
@@ -392,12 +457,28 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn groups_digits() {
-        assert_eq!(super::grouped(0), "0");
-        assert_eq!(super::grouped(999), "999");
-        assert_eq!(super::grouped(1_234_567), "1,234,567");
-    }
+/// When the load began, UTC, to the second.
+fn began(progress: &Progress) -> String {
+    let began = SystemTime::now().checked_sub(progress.started.elapsed()).unwrap_or(UNIX_EPOCH);
+    utc(began.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
+
+/// `2026-11-21T03:11:52Z` of seconds since 1970. Years start in March here, so that the leap day is the last; 400 of
+/// them have 146097 days, and 0000-03-01 is 719468 days before 1970-01-01.
+fn utc(seconds: u64) -> String {
+    let (days, of_day) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let of_cycle = days % 146_097;
+    let year = (of_cycle - of_cycle / 1_460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = days / 146_097 * 400 + year + later;
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+pub(crate) mod made_up;
+#[cfg(test)]
+mod tests;
