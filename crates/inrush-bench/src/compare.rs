@@ -87,7 +87,9 @@ fn of_rungs(record: &Record) -> Vec<Ladder> {
         }
         ladders.push(Ladder {
             title: format!("The ladder: {}", place_of(record, foot)),
-            about: format!("MB/s of a rung over MB/s of the same contender on {base}, here and in the study."),
+            about: format!(
+                "MB/s of a rung over MB/s of the same contender on {base}, here and in the study."
+            ),
             foot: foot.clone(),
             lines: above.iter().flat_map(|place| lines(record, foot, place, base_mbps)).collect(),
         });
@@ -126,9 +128,7 @@ fn place_of(record: &Record, place: &Place) -> String {
 fn foot_of<'p>(record: &Record, places: &'p [Place], base: &str, place: &Place) -> Option<&'p Place> {
     let facts = |place: &Place| &record.servers[place.server];
     let feet = || {
-        places
-            .iter()
-            .filter(|foot| foot.rung == base && foot.synchronous_commit == place.synchronous_commit)
+        places.iter().filter(|foot| foot.rung == base && foot.synchronous_commit == place.synchronous_commit)
     };
     feet().find(|foot| foot.server == place.server).or_else(|| {
         feet().find(|foot| {
@@ -179,9 +179,7 @@ pub fn beside(record: &Record) -> Vec<Beside> {
         };
         for place in record.places() {
             let has = |name: &str| record.contenders_at(&place).any(|contender| contender.name == name);
-            if place.synchronous_commit == one.synchronous_commit
-                && has(&one.contender)
-                && has(&one.against)
+            if place.synchronous_commit == one.synchronous_commit && has(&one.contender) && has(&one.against)
             {
                 all.push(Beside {
                     what: format!("{}, synchronous_commit {}", one.what, one.synchronous_commit),

@@ -140,9 +140,8 @@ mod tests {
             statements.close().unwrap();
             statements.out.into_inner().unwrap()
         };
-        let expected = format!(
-            "INSERT INTO {TABLE} VALUES (1,'ab'),(2,'cd');\nINSERT INTO {TABLE} VALUES (3,'ef');\n"
-        );
+        let expected =
+            format!("INSERT INTO {TABLE} VALUES (1,'ab'),(2,'cd');\nINSERT INTO {TABLE} VALUES (3,'ef');\n");
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

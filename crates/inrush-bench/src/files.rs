@@ -1,6 +1,6 @@
+use crate::Case;
 use crate::case::Input;
 use crate::data::{Form, write_data};
-use crate::Case;
 use inrush_core::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -91,14 +91,8 @@ impl Data {
         let (csv, text) = (here.join("rows.csv"), here.join("rows.text"));
         let csv_bytes = write_data(case, Form::Csv, rows, &csv)?;
         let text_bytes = write_data(case, Form::Text, rows, &text)?;
-        let mut data = Data {
-            csv,
-            text,
-            csv_bytes,
-            text_bytes,
-            statements: BTreeMap::new(),
-            parts: BTreeMap::new(),
-        };
+        let mut data =
+            Data { csv, text, csv_bytes, text_bytes, statements: BTreeMap::new(), parts: BTreeMap::new() };
         for &each in statements {
             let path = here.join(format!("insert-{each}.sql"));
             write_data(case, Form::Insert(each), rows, &path)?;
@@ -206,10 +200,10 @@ mod tests {
             let data = files.of_rows(rows);
             let read = |path: &OsString| std::fs::read(path).unwrap();
             for sessions in [1, 2, 3, 8] {
-                let variables: BTreeMap<_, _> =
-                    data.environment(Input::Csv, sessions).into_iter().collect();
+                let variables: BTreeMap<_, _> = data.environment(Input::Csv, sessions).into_iter().collect();
                 for (whole, name) in [("CSV", "CSV_"), ("TEXT", "TEXT_")] {
-                    let parts: Vec<_> = (1..=sessions).map(|n| read(&variables[&format!("{name}{n}")])).collect();
+                    let parts: Vec<_> =
+                        (1..=sessions).map(|n| read(&variables[&format!("{name}{n}")])).collect();
                     assert!(parts.iter().all(|part| part.is_empty() || part.ends_with(b"\n")));
                     assert_eq!(parts.concat(), read(&variables[whole]));
                     if rows > 1000 {

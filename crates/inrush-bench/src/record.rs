@@ -151,7 +151,9 @@ impl Absent {
             Some(rung) => format!("rung {rung}"),
             None => self.contender.clone(),
         };
-        format!("left out{on}: {who}: {}", self.reason)
+        // A server's message may have several lines; this is one.
+        let reason = self.reason.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        format!("left out{on}: {who}: {reason}")
     }
 }
 
@@ -257,12 +259,7 @@ impl Record {
     }
 
     /// The median of something measured in these runs; `None` without a run.
-    pub fn median(
-        &self,
-        place: &Place,
-        contender: &str,
-        what: impl Fn(&Run) -> Option<f64>,
-    ) -> Option<f64> {
+    pub fn median(&self, place: &Place, contender: &str, what: impl Fn(&Run) -> Option<f64>) -> Option<f64> {
         median(self.of(place, contender).filter_map(what).collect())
     }
 

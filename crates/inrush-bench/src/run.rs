@@ -141,7 +141,8 @@ impl Bench<'_> {
         for rung in &rungs {
             if !installations.iter().any(|one| one.block_size() == rung.block_size) {
                 let kib = rung.block_size / 1024;
-                let reason = format!("no server with {kib} KB blocks is here: make postgres-{kib}k builds one");
+                let reason =
+                    format!("no server with {kib} KB blocks is here: make postgres-{kib}k builds one");
                 self.leave_out(record, rung, None, reason);
             }
         }

@@ -110,11 +110,7 @@ impl Rung {
 
     /// The numbers of sessions to go through; one `None` where contenders have their own.
     pub fn each_sessions(&self) -> Vec<Option<u32>> {
-        if self.sessions.is_empty() {
-            vec![None]
-        } else {
-            self.sessions.iter().copied().map(Some).collect()
-        }
+        if self.sessions.is_empty() { vec![None] } else { self.sessions.iter().copied().map(Some).collect() }
     }
 
     /// The table in words: `unlogged, 1 index, pre-extended`.

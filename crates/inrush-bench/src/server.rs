@@ -67,8 +67,7 @@ impl Server {
 
     /// One that runs already.
     pub fn named(dsn: &str) -> Result<Server> {
-        let mut server =
-            Server { dsn: dsn.to_owned(), own: None, environment: Vec::new(), postmaster: None };
+        let mut server = Server { dsn: dsn.to_owned(), own: None, environment: Vec::new(), postmaster: None };
         // What libpq made of the connection string and the environment. A password in the string stays there.
         for (name, variable) in
             [("PGHOST", "HOST"), ("PGPORT", "PORT"), ("PGUSER", "USER"), ("PGDATABASE", "DBNAME")]
@@ -246,5 +245,69 @@ pub fn remove_server_variables(command: &mut Command) {
         if name.to_string_lossy().starts_with("PG") {
             command.env_remove(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Case, Form, write_data};
+    use inrush_testkit::Version;
+
+    /// Prepares the table of every rung with these blocks of case C1 and loads it as psql would.
+    fn every_form(server: &Server) -> u32 {
+        let case = Case::find("c1").unwrap();
+        let facts = server.facts().unwrap();
+        let (rows, dir) = (2000, tempfile::tempdir().unwrap());
+        let text = dir.path().join("rows.text");
+        write_data(&case, Form::Text, rows, &text).unwrap();
+        let mut hash = None;
+        let mut forms = 0;
+        for rung in case.each_rung().iter().filter(|rung| rung.block_size == facts.block_size) {
+            let before = server.prepare(rung, &case.columns, &text).unwrap();
+            let persistence = format!("SELECT relpersistence FROM pg_class WHERE oid = '{TABLE}'::regclass");
+            let expected = if rung.unlogged { "u" } else { "p" };
+            assert_eq!(server.sql(&persistence).unwrap(), expected, "{}", rung.name);
+            let indexes = format!("SELECT count(*) FROM pg_index WHERE indrelid = '{TABLE}'::regclass");
+            assert_eq!(server.sql(&indexes).unwrap(), rung.index.len().to_string(), "{}", rung.name);
+            assert_eq!(before.rows, u64::from(rung.pre_extended));
+            let full = u64::from(facts.block_size);
+            assert_eq!(before.bytes >= rows * 400, rung.pre_extended, "{}: {before:?}", rung.name);
+
+            server.sql_with(&format!("COPY {TABLE} FROM STDIN"), File::open(&text).unwrap().into()).unwrap();
+            let found = server.found(&before).unwrap();
+            assert_eq!(found.rows, rows, "{}", rung.name);
+            // The row that is left there takes the place of one of the others.
+            assert_eq!(found.bytes <= full, rung.pre_extended, "{}: {found:?}", rung.name);
+            assert_eq!(*hash.get_or_insert_with(|| found.hash.clone()), found.hash, "{}", rung.name);
+            forms += 1;
+        }
+        server.clear().unwrap();
+        forms
+    }
+
+    #[test]
+    fn every_rung_has_its_table() {
+        let server = Server::start(&Installation::all()[0], &BTreeMap::new()).unwrap();
+        assert_eq!(server.facts().unwrap().block_size, 8192);
+        assert!(every_form(&server) >= 6);
+    }
+
+    #[test]
+    fn larger_blocks_have_theirs() {
+        if !Installation::have_or_say_skipped(Version::Blocks { major: 15, block_size: 32768 }) {
+            return;
+        }
+        let server = Server::start(&Installation::with_other_blocks()[0], &BTreeMap::new()).unwrap();
+        assert_eq!(server.sql("SHOW block_size; SHOW wal_block_size").unwrap(), "32768\n65536");
+        assert_eq!(server.facts().unwrap().block_size, 32768);
+        assert!(every_form(&server) >= 4);
+    }
+
+    #[test]
+    fn a_named_server_tells_how_libpq_reached_it() {
+        let own = Server::start(&Installation::all()[0], &BTreeMap::new()).unwrap();
+        let named = Server::named(own.dsn()).unwrap();
+        assert_eq!(named.environment(), own.environment());
     }
 }

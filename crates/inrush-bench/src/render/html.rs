@@ -96,12 +96,8 @@ fn climb(out: &mut String, record: &Record, ladder: &Ladder) {
 }
 
 fn heads(out: &mut String, table: &Table) {
-    let _ = writeln!(
-        out,
-        "<h3>{}</h3>\n<p class=\"soft\">{}</p>",
-        escape(&table.title),
-        escape(&table.about)
-    );
+    let _ =
+        writeln!(out, "<h3>{}</h3>\n<p class=\"soft\">{}</p>", escape(&table.title), escape(&table.about));
 }
 
 fn section(out: &mut String, record: &Record, rung: &Rung) {
@@ -111,8 +107,7 @@ fn section(out: &mut String, record: &Record, rung: &Rung) {
         let _ = write!(about, " {}.", rung.about);
     }
     let _ = writeln!(out, "<p>{}</p>", escape(&about));
-    let places: Vec<Place> =
-        record.places().into_iter().filter(|place| place.rung == rung.name).collect();
+    let places: Vec<Place> = record.places().into_iter().filter(|place| place.rung == rung.name).collect();
     if places.is_empty() {
         let reasons: Vec<_> = record
             .absent
@@ -137,8 +132,10 @@ fn section(out: &mut String, record: &Record, rung: &Rung) {
     );
     for place in &places {
         // The line over all numbers of sessions stands before the first of them.
-        let group: Vec<&Place> =
-            places.iter().filter(|one| Place { sessions: place.sessions, ..(*one).clone() } == *place).collect();
+        let group: Vec<&Place> = places
+            .iter()
+            .filter(|one| Place { sessions: place.sessions, ..(*one).clone() } == *place)
+            .collect();
         if group[0] == place
             && let Some(plot) = plots::over_sessions(record, &group)
         {

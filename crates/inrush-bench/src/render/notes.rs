@@ -69,8 +69,7 @@ fn grown(record: &Record, place: &Place) -> Vec<String> {
 
 #[allow(clippy::cast_precision_loss)] // figures for a person
 fn judge(record: &Record, goal: &Goal, place: &Place) -> Vec<String> {
-    let median =
-        |name: &str, what: &dyn Fn(&Run) -> f64| record.median(place, name, |run| Some(what(run)));
+    let median = |name: &str, what: &dyn Fn(&Run) -> f64| record.median(place, name, |run| Some(what(run)));
     let where_ = format!("{}: {}", record.title(place), goal.contender);
     let mut notes = Vec::new();
     let mut note = |reached: bool, text: String| {

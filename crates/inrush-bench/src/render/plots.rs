@@ -173,7 +173,10 @@ fn bar(
     name: &str,
     unit: &str,
 ) -> Bar {
-    let Some(median) = median else { return Bar { figure: "no run".to_owned(), ..Bar::default() } };
+    let Some(median) = median else {
+        // Who is drawn has runs: none of them counts.
+        return Bar { figure: "failed".to_owned(), ..Bar::default() };
+    };
     let figure = show(Some(median), digits);
     Bar { pieces: vec![(class, median)], dots, tip: format!("{name}: {figure} {unit}"), figure }
 }
@@ -264,7 +267,8 @@ fn middle(row: usize) -> f64 {
 /// MB/s over the number of sessions, a line for each contender; `None` for a rung with one number.
 pub fn over_sessions(record: &Record, places: &[&Place]) -> Option<String> {
     let numbers: Vec<f64> = places.iter().filter_map(|place| place.sessions.map(f64::from)).collect();
-    let (least, most) = (numbers.iter().copied().fold(f64::INFINITY, f64::min), numbers.iter().copied().fold(0.0, f64::max));
+    let (least, most) =
+        (numbers.iter().copied().fold(f64::INFINITY, f64::min), numbers.iter().copied().fold(0.0, f64::max));
     if numbers.len() != places.len() || least >= most {
         return None;
     }

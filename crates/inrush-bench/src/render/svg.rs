@@ -53,11 +53,8 @@ impl Svg {
 
     /// Words; the class says where they are anchored.
     pub fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
-        let _ = writeln!(
-            self.body,
-            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
-            escape(text)
-        );
+        let _ =
+            writeln!(self.body, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escape(text));
     }
 
     /// The element. `about` is what somebody hears who does not see it.
