@@ -198,3 +198,71 @@ pub fn beside(record: &Record) -> Vec<Beside> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Published, Rung};
+
+    fn published(mbps: f64) -> Option<Published> {
+        Some(Published { mbps, rows_per_s: None, note: String::new() })
+    }
+
+    /// The runs of a kept record as the base's, and again, in half the time, as those of a rung on servers with larger
+    /// blocks.
+    fn twice() -> Record {
+        let kept = include_str!("../../../bench/runs/2026-11-21-vm/c1.json");
+        let mut record: Record = serde_json::from_str(kept).unwrap();
+        record.case.ladder_base = Some("base".to_owned());
+        record.case.rungs = vec![
+            Rung { name: "base".to_owned(), published: published(91.0), ..Rung::unnamed() },
+            Rung {
+                name: "larger".to_owned(),
+                block_size: 32768,
+                published: published(212.0),
+                ..Rung::unnamed()
+            },
+        ];
+        let servers = record.servers.len();
+        for mut facts in record.servers.clone() {
+            facts.block_size = 32768;
+            record.servers.push(facts);
+        }
+        for mut run in std::mem::take(&mut record.runs) {
+            run.rung = "base".to_owned();
+            record.runs.push(run.clone());
+            run.rung = "larger".to_owned();
+            run.server += servers;
+            run.seconds /= 2.0;
+            record.runs.push(run);
+        }
+        record
+    }
+
+    #[test]
+    fn rungs_are_divided_by_the_base_of_their_version() {
+        let record = twice();
+        let ladders = ladders(&record);
+        // Two versions, synchronous_commit off and on.
+        assert_eq!(ladders.len(), 4);
+        for ladder in &ladders {
+            assert!(ladder.has_published());
+            for line in ladder.lines.iter().filter(|line| line.mbps.is_some()) {
+                let (ours, theirs) = if line.rung == "larger" { (2.0, 212.0 / 91.0) } else { (1.0, 1.0) };
+                assert!((line.ours.unwrap() - ours).abs() < 1e-9, "{line:?}");
+                assert!((line.published.unwrap() - theirs).abs() < 1e-9, "{line:?}");
+            }
+            let who = |rung: &str| ladder.lines.iter().filter(|line| line.rung == rung).count();
+            assert!(who("base") == who("larger") && who("base") >= 8, "{ladder:?}");
+        }
+        // The limit of the machine climbs nothing.
+        assert!(!ladders.iter().any(|one| one.lines.iter().any(|line| line.contender == "cp-and-sync")));
+    }
+
+    #[test]
+    fn a_server_that_was_named_is_nobodys_base() {
+        let mut record = twice();
+        record.servers.iter_mut().for_each(|facts| facts.started_for_this = false);
+        assert!(ladders(&record).is_empty());
+    }
+}

@@ -141,8 +141,13 @@ impl Bench<'_> {
         for rung in &rungs {
             if !installations.iter().any(|one| one.block_size() == rung.block_size) {
                 let kib = rung.block_size / 1024;
-                let reason =
-                    format!("no server with {kib} KB blocks is here: make postgres-{kib}k builds one");
+                let other =
+                    Installation::with_other_blocks().iter().any(|one| one.block_size() == rung.block_size);
+                let reason = if other {
+                    format!("the server with {kib} KB blocks is of a version that was not asked for")
+                } else {
+                    format!("no server with {kib} KB blocks is here (make postgres-32k builds one with 32)")
+                };
                 self.leave_out(record, rung, None, reason);
             }
         }

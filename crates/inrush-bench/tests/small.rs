@@ -215,6 +215,7 @@ fn rungs_have_their_tables_sessions_and_servers() {
     for sessions in [1, 3] {
         let levers = place(record, "levers", Some(sessions));
         for name in ["psql", "parts"] {
+            assert_eq!(record.of(&levers, name).count(), 1, "one run, of its own number of sessions");
             let one = record.of(&levers, name).next().unwrap_or_else(|| panic!("no run of {name} counts"));
             assert_eq!((one.server, one.rows), (1, 2000));
             // Unlogged, and its pages were there: no WAL of the rows, and hardly a new page.
