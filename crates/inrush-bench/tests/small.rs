@@ -9,7 +9,7 @@ const CASE: &str = r#"
 name = "small"
 about = "a <test> & \"more\""
 data = "c2"
-rows = 2000
+rows = 20_000
 columns = "id int, info text"
 baseline = "psql"
 ladder_base = "plain"
@@ -176,14 +176,14 @@ fn measures_checks_and_keeps() {
     assert_eq!(failure("psql"), "");
     assert_eq!(failure("csv"), "");
     assert_eq!(failure("limit"), "");
-    assert!(failure("half").contains("rows instead of 2000"));
+    assert!(failure("half").contains("rows instead of 20000"));
     assert_eq!(failure("others"), "other rows than the baseline's");
     assert!(failure("broken").contains("no luck"));
     assert_eq!(failure("insert"), "");
     assert_eq!(record.absent.len(), 1);
 
     let one = record.of(&plain, "psql").next().unwrap();
-    assert_eq!(one.rows, 2000);
+    assert_eq!(one.rows, 20_000);
     assert!(one.seconds > 0.0 && one.durable_seconds > one.seconds);
     assert!(one.wal_bytes > record.text_bytes && one.client_peak_bytes > 1 << 20, "{one:?}");
     assert!(record.of(&plain, "half").next().is_none(), "a failed run counts");
@@ -217,7 +217,7 @@ fn rungs_have_their_tables_sessions_and_servers() {
         for name in ["psql", "parts"] {
             assert_eq!(record.of(&levers, name).count(), 1, "one run, of its own number of sessions");
             let one = record.of(&levers, name).next().unwrap_or_else(|| panic!("no run of {name} counts"));
-            assert_eq!((one.server, one.rows), (1, 2000));
+            assert_eq!((one.server, one.rows), (1, 20_000));
             // Unlogged, and its pages were there: no WAL of the rows, and hardly a new page.
             assert!(one.wal_bytes < record.text_bytes / 2, "{one:?}");
             assert!(one.grown_bytes.unwrap() <= 2 * 8192, "{one:?}");
