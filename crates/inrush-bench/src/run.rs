@@ -6,7 +6,7 @@ use crate::{Case, Contender, Rung};
 use inrush_core::{Code, Error, Result};
 use inrush_testkit::Installation;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -41,13 +41,13 @@ pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Rec
     }
     case.select_rungs(&options.rungs)?;
     case.select_contenders(&options.only);
-    if !on_path("psql") {
+    let path = search_path();
+    if !on_path("psql", &path) {
         return Err(Error::new(Code::Usage, "psql is not on PATH")
             .hint("The baseline of every case is psql: install postgresql-client."));
     }
-    let path = search_path();
     let (mut absent, mut versions) = (Vec::new(), BTreeMap::new());
-    case.contenders.retain(|contender| match missing(contender) {
+    case.contenders.retain(|contender| match missing(contender, &path) {
         Some(reason) => {
             absent.push(Absent { rung: None, contender: contender.name.clone(), server: None, reason });
             false
@@ -96,14 +96,13 @@ pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Rec
 }
 
 /// Why a contender cannot run on this machine.
-fn missing(contender: &Contender) -> Option<String> {
-    let name = contender.needs.iter().find(|name| !on_path(name))?;
+fn missing(contender: &Contender, path: &OsStr) -> Option<String> {
+    let name = contender.needs.iter().find(|name| !on_path(name, path))?;
     Some(format!("{name} is not on PATH"))
 }
 
-fn on_path(program: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+fn on_path(program: &str, path: &OsStr) -> bool {
+    std::env::split_paths(path).any(|dir| dir.join(program).is_file())
 }
 
 /// The installations to start, by the size of their blocks: those of the versions that are wanted.
