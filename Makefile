@@ -6,11 +6,11 @@ INRUSH ?= $(or $(CARGO_TARGET_DIR),target)/release/inrush
 N      ?= 200
 # CPU seconds of each target of `make fuzz`.
 FUZZ_SECONDS ?= 600
-# Options of `make bench-c1` and `make bench-c2`, as BENCH='--runs 9 --version 15'.
+# Options of `make bench-c1` and `make bench-c2`, as BENCH='--runs 9 --versions 15 --rung btree'.
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint fmt doc fuzz kill-test lever-test bench-c1 bench-c2 clean-demo
+.PHONY: help deps build demo test lint fmt doc fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,11 +52,14 @@ lever-test: ## N kills while levers are pulled and taken back; the table is what
 	@sh scripts/deps.sh build test
 	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test levers levers_survive -- --nocapture
 
-bench-c1: build ## case C1 (wide rows) against psql; keeps the run under bench/runs
+bench-c1: build ## case C1 (wide rows, every rung) against psql and others; keeps the run under bench/runs
 	$(INRUSH) bench c1 $(BENCH)
 
-bench-c2: build ## case C2 (narrow rows) against psql; keeps the run under bench/runs
+bench-c2: build ## case C2 (narrow rows; INSERT, COPY, batches); keeps the run under bench/runs
 	$(INRUSH) bench c2 $(BENCH)
+
+postgres-32k: ## build a PostgreSQL with 32 KB blocks, outside the repository; some rungs of bench-c1 need it
+	@sh scripts/postgres-32k.sh
 
 clean-demo: ## remove the files of the demo
 	rm -rf demo

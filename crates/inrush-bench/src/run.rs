@@ -1,16 +1,14 @@
 use crate::files::Files;
-use crate::measure::measure;
-use crate::record::{Absent, Host, Record, Run, VERSION, output, output_of};
-use crate::server::{SCHEMA, Server, remove_server_variables, search_path};
-use crate::{Case, Contender, machine};
-use inrush_core::{Code, Error, Excerpt, Result};
+use crate::record::{Absent, Host, Record, VERSION, output, output_of};
+use crate::server::{Server, search_path};
+use crate::turn::Turn;
+use crate::{Case, Contender, Rung};
+use inrush_core::{Code, Error, Result};
 use inrush_testkit::Installation;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::Command;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -23,6 +21,8 @@ pub struct Options {
     pub servers: Vec<String>,
     /// Major versions of servers to start; empty: all that are installed.
     pub versions: Vec<u32>,
+    /// Rungs with these names; empty: all.
+    pub rungs: Vec<String>,
     /// Contenders whose names contain one of these; empty: all.
     pub only: Vec<String>,
     /// The program that contenders find as `INRUSH`.
@@ -36,83 +36,92 @@ pub struct Options {
 /// On a server that is named, the schemas `inrush_bench` and `inrush_bench_ledger` are made and removed, and
 /// `synchronous_commit` of our own role in that database is set and reset.
 pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Record> {
-    case.rows = options.rows.unwrap_or(case.rows);
-    if !options.only.is_empty() {
-        let baseline = case.baseline.clone();
-        case.contenders.retain(|contender| {
-            contender.name == baseline || options.only.iter().any(|part| contender.name.contains(part))
-        });
-        let left = |name: &String| case.contenders.iter().any(|c| c.name == *name);
-        case.goals.retain(|goal| left(&goal.contender) && goal.against.as_ref().is_none_or(left));
+    if let Some(rows) = options.rows {
+        case.set_rows(rows);
     }
-    if !on_path("psql") {
+    case.select_rungs(&options.rungs)?;
+    case.select_contenders(&options.only);
+    let path = search_path();
+    if !on_path("psql", &path) {
         return Err(Error::new(Code::Usage, "psql is not on PATH")
             .hint("The baseline of every case is psql: install postgresql-client."));
     }
-    tell(&format!("writing {} rows of case {}", case.rows, case.name));
-    let files = Files::write(&case, case.rows)?;
-    let mut record = Record {
-        version: VERSION,
-        began: output("date", &["-u", "+%Y-%m-%d %H:%M:%S"]).unwrap_or_default(),
-        command: options.command.clone(),
-        host: Host::here(files.dir()),
-        csv_bytes: files.csv_bytes,
-        text_bytes: files.text_bytes,
-        servers: Vec::new(),
-        versions: BTreeMap::new(),
-        absent: Vec::new(),
-        runs: Vec::new(),
-        case,
-    };
-    let path = search_path();
-    leave_out_the_missing(&mut record, &path);
-    let bench = Bench { files: &files, options, path, tell };
-    if options.servers.is_empty() {
-        let mut versions = options.versions.clone();
-        if versions.is_empty() {
-            versions = Installation::all().iter().map(Installation::major).collect();
-        }
-        if versions.is_empty() {
-            return Err(Error::new(Code::Local, "no PostgreSQL 15 or newer is installed")
-                .hint("Name a server with --server DSN, or run tests/servers.sh."));
-        }
-        for major in versions {
-            tell(&format!("starting PostgreSQL {major}"));
-            bench.on(&Server::start(major, &record.case.settings)?, &mut record)?;
-        }
-    } else {
-        for dsn in &options.servers {
-            bench.on(&Server::named(dsn)?, &mut record)?;
-        }
-    }
-    Ok(record)
-}
-
-fn leave_out_the_missing(record: &mut Record, path: &OsStr) {
-    let (absent, versions) = (&mut record.absent, &mut record.versions);
-    record.case.contenders.retain(|contender| match contender.needs.iter().find(|name| !on_path(name)) {
-        Some(name) => {
-            absent.push(Absent {
-                contender: contender.name.clone(),
-                server: None,
-                reason: format!("{name} is not on PATH"),
-            });
+    let (mut absent, mut versions) = (Vec::new(), BTreeMap::new());
+    case.contenders.retain(|contender| match missing(contender, &path) {
+        Some(reason) => {
+            absent.push(Absent { rung: None, contender: contender.name.clone(), server: None, reason });
             false
         }
         None => {
             if let Some(command) = &contender.version
-                && let Some(text) = output_of(Command::new("sh").args(["-c", command]).env("PATH", path))
+                && let Some(text) = output_of(Command::new("sh").args(["-c", command]).env("PATH", &path))
             {
                 versions.insert(contender.name.clone(), text);
             }
             true
         }
     });
+    tell(&format!("writing {} rows of case {}", case.rows, case.name));
+    let files = Files::write(&case)?;
+    let whole = files.of_rows(case.rows);
+    let mut record = Record {
+        version: VERSION,
+        began: output("date", &["-u", "+%Y-%m-%d %H:%M:%S"]).unwrap_or_default(),
+        command: options.command.clone(),
+        host: Host::here(files.dir()),
+        csv_bytes: whole.csv_bytes,
+        text_bytes: whole.text_bytes,
+        servers: Vec::new(),
+        versions,
+        absent,
+        runs: Vec::new(),
+        ended_early: None,
+        case,
+    };
+    let bench = Bench { files: &files, options, path, tell };
+    let done = if options.servers.is_empty() {
+        bench.on_own_servers(&mut record)
+    } else {
+        options.servers.iter().try_for_each(|dsn| bench.on_named(&Server::named(dsn)?, &mut record))
+    };
+    match done {
+        // An hour of runs is not thrown away for the last of them.
+        Err(error) if !record.runs.is_empty() => {
+            tell(&format!("ended early: {error}"));
+            record.ended_early = Some(error.to_string());
+        }
+        done => done?,
+    }
+    Ok(record)
 }
 
-fn on_path(program: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+/// Why a contender cannot run on this machine.
+fn missing(contender: &Contender, path: &OsStr) -> Option<String> {
+    let name = contender.needs.iter().find(|name| !on_path(name, path))?;
+    Some(format!("{name} is not on PATH"))
+}
+
+fn on_path(program: &str, path: &OsStr) -> bool {
+    std::env::split_paths(path).any(|dir| dir.join(program).is_file())
+}
+
+/// The installations to start, by the size of their blocks: those of the versions that are wanted.
+fn installations(versions: &[u32]) -> Result<Vec<&'static Installation>> {
+    let known = Installation::all();
+    if let Some(major) = versions.iter().find(|major| !known.iter().any(|one| one.major() == **major)) {
+        let known: Vec<_> = known.iter().map(|one| one.major().to_string()).collect();
+        return Err(Error::new(Code::Local, format!("PostgreSQL {major} is not installed"))
+            .hint(format!("Found here: {}. tests/servers.sh fetches 16 and 18.", known.join(", "))));
+    }
+    if known.is_empty() {
+        return Err(Error::new(Code::Local, "no PostgreSQL 15 or newer is installed")
+            .hint("Name a server with --server DSN, or run tests/servers.sh."));
+    }
+    Ok(known
+        .iter()
+        .chain(Installation::with_other_blocks())
+        .filter(|one| versions.is_empty() || versions.contains(&one.major()))
+        .collect())
 }
 
 struct Bench<'b> {
@@ -124,159 +133,185 @@ struct Bench<'b> {
 }
 
 impl Bench<'_> {
-    /// All runs on one server.
-    fn on(&self, server: &Server, record: &mut Record) -> Result<()> {
+    /// Starts servers that every rung finds what it needs on, one after the other.
+    fn on_own_servers(&self, record: &mut Record) -> Result<()> {
+        let installations = installations(&self.options.versions)?;
+        let rungs = record.case.each_rung();
+        for rung in &rungs {
+            if !installations.iter().any(|one| one.block_size() == rung.block_size) {
+                let kib = rung.block_size / 1024;
+                let other =
+                    Installation::with_other_blocks().iter().any(|one| one.block_size() == rung.block_size);
+                let reason = if other {
+                    format!("the server with {kib} KB blocks is of a version that was not asked for")
+                } else {
+                    format!("no server with {kib} KB blocks is here (make postgres-32k builds one with 32)")
+                };
+                self.leave_out(record, rung, None, reason);
+            }
+        }
+        for installation in installations {
+            let mut left: Vec<Rung> =
+                rungs.iter().filter(|rung| rung.block_size == installation.block_size()).cloned().collect();
+            // A server for each set of settings; most rungs have those of the case.
+            while let Some(first) = left.first() {
+                let own = first.settings.clone();
+                let (now, later) = left.into_iter().partition(|rung: &Rung| rung.settings == own);
+                left = later;
+                (self.tell)(&format!("starting {}", installation.wanted()));
+                let mut settings = record.case.settings.clone();
+                settings.extend(own);
+                self.on(&Server::start(installation, &settings)?, &now, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// On a server that runs already, whatever it can do.
+    fn on_named(&self, server: &Server, record: &mut Record) -> Result<()> {
+        let facts = server.facts()?;
+        let mut rungs = Vec::new();
+        for rung in record.case.each_rung() {
+            let reason = if rung.block_size != facts.block_size {
+                format!("the server has blocks of {} bytes instead of {}", facts.block_size, rung.block_size)
+            } else if !rung.settings.is_empty() {
+                "the server would need other settings".to_owned()
+            } else {
+                rungs.push(rung);
+                continue;
+            };
+            self.leave_out(record, &rung, Some(facts.version.clone()), reason);
+        }
+        if rungs.is_empty() { Ok(()) } else { self.on(server, &rungs, record) }
+    }
+
+    fn leave_out(&self, record: &mut Record, rung: &Rung, server: Option<String>, reason: String) {
+        let absent = Absent { rung: Some(rung.name.clone()), contender: String::new(), server, reason };
+        (self.tell)(&absent.sentence());
+        record.absent.push(absent);
+    }
+
+    /// All runs of these rungs on one server.
+    fn on(&self, server: &Server, rungs: &[Rung], record: &mut Record) -> Result<()> {
         let facts = server.facts()?;
         let version = facts.version.clone();
         record.servers.push(facts);
         let mut contenders = record.case.contenders.clone();
+        contenders.retain(|contender| rungs.iter().any(|rung| rung.has(&contender.name)));
         contenders.retain(|contender| match &contender.extension {
             Some(name) => server
                 .make_extension(name)
                 .map_err(|reason| {
                     let (contender, server) = (contender.name.clone(), Some(version.clone()));
-                    record.absent.push(Absent { contender, server, reason });
+                    record.absent.push(Absent { rung: None, contender, server, reason });
                 })
                 .is_ok(),
             None => true,
         });
-        let done = self.rounds(server, &version, &contenders, record);
+        let done = self.climb(server, rungs, &contenders, record);
         // A server that was named is left as it was found, whatever happened.
         let reset = server.set_synchronous_commit(None);
         done.and(reset).and(server.clear())
     }
 
-    fn rounds(
+    /// Rung by rung, with each value of `synchronous_commit` and each number of sessions.
+    fn climb(
         &self,
         server: &Server,
-        version: &str,
+        rungs: &[Rung],
         contenders: &[Contender],
         record: &mut Record,
     ) -> Result<()> {
-        let place = record.servers.len() - 1;
-        let Some(baseline) = contenders.iter().find(|c| c.name == record.case.baseline) else {
-            return Err(Error::new(Code::Usage, format!("the baseline {} cannot run", record.case.baseline)));
-        };
-        for synchronous_commit in record.case.synchronous_commit.clone() {
-            server.set_synchronous_commit(Some(&synchronous_commit))?;
-            // A server that has just started has WAL files and memory to make; that is nobody's merit.
-            let (warm_up, expected) = self.one(server, &record.case, baseline, None)?;
-            if let Some(failure) = warm_up.failure {
-                return Err(Error::new(Code::Server, format!("{} failed: {failure}", baseline.name)));
-            }
-            for round in 1..=self.options.runs {
-                // Each round begins with another contender: whoever comes after a certain other one does not
-                // always.
-                let first = (round as usize - 1) % contenders.len();
-                for contender in contenders.iter().cycle().skip(first).take(contenders.len()) {
-                    let (mut run, _) = self.one(server, &record.case, contender, expected.as_ref())?;
-                    run.server = place;
-                    run.synchronous_commit.clone_from(&synchronous_commit);
-                    run.round = round;
-                    (self.tell)(&format!(
-                        "PostgreSQL {version}, synchronous_commit {synchronous_commit}, run {round}: \
-                         {} {:.2} s{}",
-                        run.contender,
-                        run.seconds,
-                        run.failure
-                            .as_ref()
-                            .map(|failure| format!(", FAILED: {failure}"))
-                            .unwrap_or_default()
-                    ));
-                    record.runs.push(run);
+        // The hash of so many rows on this server, whatever the table is like.
+        let mut hashes: BTreeMap<u64, String> = BTreeMap::new();
+        for rung in rungs {
+            let contenders: Vec<&Contender> = contenders.iter().filter(|c| rung.has(&c.name)).collect();
+            let baseline = record.case.baseline_of(rung);
+            let Some(baseline) = contenders.iter().find(|c| c.name == baseline) else {
+                return Err(Error::new(Code::Usage, format!("the baseline {baseline} cannot run")));
+            };
+            for synchronous_commit in record.case.synchronous_commit_of(rung).to_vec() {
+                server.set_synchronous_commit(Some(&synchronous_commit))?;
+                let each_sessions = rung.each_sessions();
+                let mut sizes = vec![record.case.rows_of(rung)];
+                sizes.extend(contenders.iter().map(|c| record.case.rows_for(rung, c)));
+                sizes.dedup();
+                for (i, rows) in sizes.into_iter().enumerate() {
+                    // A server that has just started has WAL files and memory to make; that is nobody's merit. And
+                    // whoever loads other rows must have some to be compared with.
+                    if i > 0 && hashes.contains_key(&rows) {
+                        continue;
+                    }
+                    let turn = self.turn(record, rung, each_sessions[0], baseline, rows);
+                    let (warm_up, found) = turn.run(server, hashes.get(&rows).map(String::as_str))?;
+                    if let Some(failure) = warm_up.failure {
+                        let name = &baseline.name;
+                        return Err(Error::new(Code::Server, format!("{name} failed: {failure}")));
+                    }
+                    hashes.insert(rows, found.hash);
+                }
+                for sessions in each_sessions {
+                    self.rounds(server, rung, sessions, &synchronous_commit, &contenders, &hashes, record)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// One run; with rows and hash of the table after it.
-    fn one(
+    /// The contenders in turns.
+    #[allow(clippy::too_many_arguments)] // each is a coordinate of the runs
+    fn rounds(
         &self,
         server: &Server,
-        case: &Case,
-        contender: &Contender,
-        expected: Option<&(u64, String)>,
-    ) -> Result<(Run, Option<(u64, String)>)> {
-        let scratch = self.files.empty_scratch()?.to_owned();
-        if contender.server {
-            server.prepare(&case.columns)?;
-        }
-        let log_path = self.files.dir().join("log");
-        let log = File::create(&log_path)
-            .and_then(|file| Ok((file.try_clone()?, file)))
-            .map_err(|e| Error::new(Code::Output, format!("cannot write {}: {e}", log_path.display())))?;
-        let mut command = Command::new("sh");
-        if !server.uses_environment() {
-            remove_server_variables(&mut command);
-        }
-        command
-            .args(["-c", &contender.command])
-            .env("PATH", &self.path)
-            .env("DSN", server.dsn())
-            .envs(server.environment())
-            .env("TABLE", format!("{SCHEMA}.t"))
-            .env("CSV", &self.files.csv)
-            .env("TEXT", &self.files.text)
-            .env("TEXT_1", &self.files.halves[0])
-            .env("TEXT_2", &self.files.halves[1])
-            .env("INRUSH", &self.options.inrush)
-            .env("SCRATCH", scratch)
-            .stdin(Stdio::null())
-            .stdout(log.0)
-            .stderr(log.1);
-
-        let load_average = machine::load_average();
-        let wal_before = server.wal_position()?;
-        let (busy_before, server_before) = (machine::busy(), server.cpu());
-        let began = Instant::now();
-        let taken = measure(&mut command)
-            .map_err(|e| Error::new(Code::Internal, format!("sh cannot be run: {e}")))?;
-        let (busy_after, server_after) = (machine::busy(), server.cpu());
-        if contender.server {
-            server.checkpoint()?;
-        }
-        let durable = began.elapsed();
-        // The checkpoint's own record is some hundred bytes.
-        let wal = server.wal_position()?.saturating_sub(wal_before);
-
-        let seconds = taken.wall.as_secs_f64();
-        let client = (taken.user + taken.system).as_secs_f64();
-        let server_cpu = server_before.zip(server_after).map(|(before, after)| after - before);
-        let foreign_cores = busy_before.zip(busy_after).map(|(before, after)| {
-            ((after - before - client - server_cpu.unwrap_or(0.0)) / seconds.max(0.01)).max(0.0)
-        });
-        let mut failure = None;
-        let mut found = None;
-        if !taken.status.success() {
-            let text = std::fs::read(&log_path).unwrap_or_default();
-            failure = Some(format!("{}: {}", taken.status, Excerpt(text.trim_ascii())));
-        } else if contender.server {
-            let (rows, hash) = server.rows_and_hash()?;
-            if rows != case.rows {
-                failure = Some(format!("{rows} rows instead of {}", case.rows));
-            } else if expected.is_some_and(|expected| expected.1 != hash) {
-                failure = Some("other rows than the baseline's".to_owned());
+        rung: &Rung,
+        sessions: Option<u32>,
+        synchronous_commit: &str,
+        contenders: &[&Contender],
+        hashes: &BTreeMap<u64, String>,
+        record: &mut Record,
+    ) -> Result<()> {
+        for round in 1..=self.options.runs {
+            // Each round begins with another contender: whoever comes after a certain other one does not always.
+            let first = (round as usize - 1) % contenders.len();
+            for contender in contenders.iter().cycle().skip(first).take(contenders.len()) {
+                let rows = record.case.rows_for(rung, contender);
+                let turn = self.turn(record, rung, sessions, contender, rows);
+                let (mut run, _) = turn.run(server, hashes.get(&rows).map(String::as_str))?;
+                run.server = record.servers.len() - 1;
+                synchronous_commit.clone_into(&mut run.synchronous_commit);
+                run.round = round;
+                let failure = run.failure.as_ref().map(|failure| format!(", FAILED: {failure}"));
+                let line = format!(
+                    "run {round}: {} {:.2} s{}",
+                    run.contender,
+                    run.seconds,
+                    failure.unwrap_or_default()
+                );
+                record.runs.push(run);
+                let place = record.runs[record.runs.len() - 1].place();
+                (self.tell)(&format!("{}, {line}", record.title(&place)));
             }
-            found = Some((rows, hash));
         }
-        let run = Run {
-            server: 0,
-            synchronous_commit: String::new(),
-            round: 0,
-            contender: contender.name.clone(),
-            seconds,
-            durable_seconds: if contender.server { durable.as_secs_f64() } else { seconds },
-            client_user_seconds: taken.user.as_secs_f64(),
-            client_system_seconds: taken.system.as_secs_f64(),
-            client_peak_bytes: taken.peak,
-            server_cpu_seconds: server_cpu.filter(|_| contender.server),
-            wal_bytes: if contender.server { wal } else { 0 },
-            rows: found.as_ref().map_or(0, |found| found.0),
-            load_average,
-            foreign_cores,
-            failure,
-        };
-        Ok((run, found))
+        Ok(())
+    }
+
+    fn turn<'t>(
+        &'t self,
+        record: &'t Record,
+        rung: &'t Rung,
+        sessions: Option<u32>,
+        contender: &'t Contender,
+        rows: u64,
+    ) -> Turn<'t> {
+        Turn {
+            files: self.files,
+            case: &record.case,
+            rung,
+            sessions,
+            contender,
+            rows,
+            path: &self.path,
+            inrush: &self.options.inrush,
+        }
     }
 }

@@ -1,15 +1,17 @@
-use crate::machine;
 use crate::record::ServerFacts;
+use crate::{Rung, machine};
 use inrush_core::{Code, Error, Result};
-use inrush_testkit::{Installation, Postgres, ServerOptions, Version};
+use inrush_testkit::{Installation, Postgres, ServerOptions, USUAL_BLOCK_SIZE};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Settings that a record tells.
 const SETTINGS: &str = "shared_buffers, max_wal_size, checkpoint_timeout, fsync, full_page_writes, \
-    data_checksums, wal_level, wal_compression, wal_buffers, autovacuum, max_connections, huge_pages";
+    data_checksums, wal_level, wal_compression, wal_buffers, autovacuum, max_connections, huge_pages, \
+    block_size, wal_block_size";
 
 /// A server that contenders run against.
 #[derive(Debug)]
@@ -17,37 +19,61 @@ pub struct Server {
     dsn: String,
     /// One that was started for this; stops when dropped.
     own: Option<Postgres>,
+    /// What tells libpq of it, for contenders that take no connection string.
+    environment: Vec<(&'static str, OsString)>,
     postmaster: Option<u32>,
 }
 
+/// What is in the table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    pub rows: u64,
+    /// Does not depend on the order of the rows: the sum of their hashes, which may be negative.
+    pub hash: String,
+    /// Of the main fork: what the relation was extended by.
+    pub bytes: u64,
+}
+
 /// Where everything is made and removed again.
-pub const SCHEMA: &str = "inrush_bench";
+const SCHEMA: &str = "inrush_bench";
+/// The table that is loaded.
+pub const TABLE: &str = "inrush_bench.t";
 /// The ledger of the loads of a bench.
 const LEDGER: &str = "inrush_bench_ledger";
 
 impl Server {
-    /// Starts one of this major version, with data checksums, fsync and the settings.
-    pub fn start(major: u32, settings: &BTreeMap<String, String>) -> Result<Server> {
-        if Installation::find(Version::Major(major)).is_none() {
-            let known: Vec<_> = Installation::all().iter().map(|one| one.major().to_string()).collect();
-            return Err(Error::new(Code::Local, format!("PostgreSQL {major} is not installed"))
-                .hint(format!("Found here: {}. tests/servers.sh fetches 16 and 18.", known.join(", "))));
-        }
+    /// Starts one, with data checksums, fsync and the settings.
+    pub fn start(installation: &Installation, settings: &BTreeMap<String, String>) -> Result<Server> {
         let conf: Vec<(&str, &str)> = settings.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        let own = Postgres::start(&ServerOptions {
-            version: Version::Major(major),
+        let options = ServerOptions {
+            version: installation.wanted(),
             conf: &conf,
             initdb: &["--data-checksums"],
             durable: true,
             ..ServerOptions::default()
-        });
+        };
+        // The kit is made for tests and panics, with the server's log as its words; nothing of ours is half done.
+        let own = std::panic::catch_unwind(|| Postgres::start(&options))
+            .map_err(|_| Error::new(Code::Local, format!("{} does not start", installation.wanted())))?;
         let postmaster = own.pid();
-        Ok(Server { dsn: own.url(), own: Some(own), postmaster })
+        let environment = vec![
+            ("PGHOST", own.socket_dir().into()),
+            ("PGPORT", own.port().to_string().into()),
+            ("PGUSER", "postgres".into()),
+            ("PGDATABASE", "postgres".into()),
+        ];
+        Ok(Server { dsn: own.url(), own: Some(own), environment, postmaster })
     }
 
     /// One that runs already.
     pub fn named(dsn: &str) -> Result<Server> {
-        let mut server = Server { dsn: dsn.to_owned(), own: None, postmaster: None };
+        let mut server = Server { dsn: dsn.to_owned(), own: None, environment: Vec::new(), postmaster: None };
+        // What libpq made of the connection string and the environment. A password in the string stays there.
+        for (name, variable) in
+            [("PGHOST", "HOST"), ("PGPORT", "PORT"), ("PGUSER", "USER"), ("PGDATABASE", "DBNAME")]
+        {
+            server.environment.push((name, server.sql(&format!("\\echo :{variable}"))?.into()));
+        }
         // Through a socket the server is on this machine. A session of psql has ended when we look, so its
         // backend must be alive for that long.
         let local =
@@ -65,15 +91,9 @@ impl Server {
         &self.dsn
     }
 
-    /// What tells libpq of an own server, for contenders that take no connection string.
+    /// What tells libpq of it, for contenders that take no connection string.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let Some(own) = &self.own else { return Vec::new() };
-        vec![
-            ("PGHOST", own.socket_dir().into()),
-            ("PGPORT", own.port().to_string().into()),
-            ("PGUSER", "postgres".into()),
-            ("PGDATABASE", "postgres".into()),
-        ]
+        self.environment.clone()
     }
 
     /// Whether the environment's `PG*` variables are part of how to connect.
@@ -91,6 +111,7 @@ impl Server {
         Ok(ServerFacts {
             version: self.sql("SHOW server_version")?,
             major: number / 10_000,
+            block_size: settings.get("block_size").and_then(|n| n.parse().ok()).unwrap_or(USUAL_BLOCK_SIZE),
             started_for_this: self.own.is_some(),
             settings,
         })
@@ -98,7 +119,7 @@ impl Server {
 
     /// Whether an extension is there and could be made.
     pub fn make_extension(&self, name: &str) -> Result<(), String> {
-        self.try_sql(&format!("CREATE EXTENSION IF NOT EXISTS {name}")).map(drop)
+        self.try_sql(&format!("CREATE EXTENSION IF NOT EXISTS {name}"), Stdio::null()).map(drop)
     }
 
     /// A value of `synchronous_commit` for every session of our role, whatever program opens it.
@@ -114,11 +135,28 @@ impl Server {
         .map(drop)
     }
 
-    /// An empty table, nothing of an earlier run, nothing left to write.
-    pub fn prepare(&self, columns: &str) -> Result<()> {
+    /// The table of a rung without the rows of any run, and nothing left to write. `text` has the rows to be loaded,
+    /// as COPY text; what is in the table already comes back.
+    pub fn prepare(&self, rung: &Rung, columns: &str, text: &Path) -> Result<Found> {
         self.clear()?;
-        self.sql(&format!("CREATE SCHEMA {SCHEMA}; CREATE TABLE {SCHEMA}.t ({columns})"))?;
-        self.checkpoint()
+        let unlogged = if rung.unlogged { "UNLOGGED " } else { "" };
+        self.sql(&format!("CREATE SCHEMA {SCHEMA}; CREATE {unlogged}TABLE {TABLE} ({columns})"))?;
+        for statement in &rung.index {
+            self.sql(&statement.replace("{table}", TABLE))?;
+        }
+        let mut before = Found::default();
+        if rung.pre_extended {
+            let rows = File::open(text)
+                .map_err(|e| Error::new(Code::Internal, format!("cannot read {}: {e}", text.display())))?;
+            self.sql_with(&format!("COPY {TABLE} FROM STDIN"), rows.into())?;
+            // The last row is on the last page: VACUUM gives no page back to the file system, and enters all of
+            // them in the free space map.
+            self.sql(&format!("DELETE FROM {TABLE} WHERE ctid <> (SELECT max(ctid) FROM {TABLE})"))?;
+            self.sql(&format!("VACUUM {TABLE}"))?;
+            before = self.found(&Found::default())?;
+        }
+        self.checkpoint()?;
+        Ok(before)
     }
 
     /// Removes what a run left.
@@ -137,13 +175,22 @@ impl Server {
         text.parse().map_err(|_| Error::new(Code::Internal, format!("{text} is no WAL position")))
     }
 
-    /// Rows of the table, and a hash that does not depend on their order.
-    pub fn rows_and_hash(&self) -> Result<(u64, String)> {
+    /// What is in the table beside what was there before.
+    pub fn found(&self, before: &Found) -> Result<Found> {
+        let less = if before.hash.is_empty() { "0" } else { &before.hash };
         let text = self.sql(&format!(
-            "SELECT count(*), coalesce(sum(hash_record_extended(t, 0)::numeric), 0) FROM {SCHEMA}.t"
+            "SELECT count(*) - {}, coalesce(sum(hash_record_extended(t, 0)::numeric), 0) - {less}, \
+             pg_relation_size('{TABLE}') - {} FROM {TABLE}",
+            before.rows, before.bytes
         ))?;
-        let (rows, hash) = text.split_once('|').unwrap_or((&text, ""));
-        Ok((rows.parse().unwrap_or(0), hash.to_owned()))
+        let mut fields = text.split('|');
+        let mut next = || fields.next().unwrap_or_default();
+        let (rows, hash, bytes) = (next(), next(), next());
+        Ok(Found {
+            rows: rows.parse().unwrap_or(0),
+            hash: hash.to_owned(),
+            bytes: bytes.parse().unwrap_or(0),
+        })
     }
 
     /// CPU seconds of all its processes so far.
@@ -152,12 +199,16 @@ impl Server {
     }
 
     fn sql(&self, sql: &str) -> Result<String> {
-        self.try_sql(sql).map_err(|text| {
+        self.sql_with(sql, Stdio::null())
+    }
+
+    fn sql_with(&self, sql: &str, input: Stdio) -> Result<String> {
+        self.try_sql(sql, input).map_err(|text| {
             Error::new(Code::Server, format!("the server refused a statement of the bench: {text}"))
         })
     }
 
-    fn try_sql(&self, sql: &str) -> Result<String, String> {
+    fn try_sql(&self, sql: &str, input: Stdio) -> Result<String, String> {
         let mut command = Command::new("psql");
         if !self.uses_environment() {
             remove_server_variables(&mut command);
@@ -165,7 +216,7 @@ impl Server {
         let output = command
             .args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", &self.dsn, "-c", sql])
             .env("PGOPTIONS", "-c client_min_messages=warning")
-            .stdin(Stdio::null())
+            .stdin(input)
             .output()
             .map_err(|e| format!("psql cannot be run: {e}"))?;
         if output.status.success() {
@@ -194,5 +245,69 @@ pub fn remove_server_variables(command: &mut Command) {
         if name.to_string_lossy().starts_with("PG") {
             command.env_remove(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Case, Form, write_data};
+    use inrush_testkit::Version;
+
+    /// Prepares the table of every rung with these blocks of case C1 and loads it as psql would.
+    fn every_form(server: &Server) -> u32 {
+        let case = Case::find("c1").unwrap();
+        let facts = server.facts().unwrap();
+        let (rows, dir) = (2000, tempfile::tempdir().unwrap());
+        let text = dir.path().join("rows.text");
+        write_data(&case, Form::Text, rows, &text).unwrap();
+        let mut hash = None;
+        let mut forms = 0;
+        for rung in case.each_rung().iter().filter(|rung| rung.block_size == facts.block_size) {
+            let before = server.prepare(rung, &case.columns, &text).unwrap();
+            let persistence = format!("SELECT relpersistence FROM pg_class WHERE oid = '{TABLE}'::regclass");
+            let expected = if rung.unlogged { "u" } else { "p" };
+            assert_eq!(server.sql(&persistence).unwrap(), expected, "{}", rung.name);
+            let indexes = format!("SELECT count(*) FROM pg_index WHERE indrelid = '{TABLE}'::regclass");
+            assert_eq!(server.sql(&indexes).unwrap(), rung.index.len().to_string(), "{}", rung.name);
+            assert_eq!(before.rows, u64::from(rung.pre_extended));
+            let full = u64::from(facts.block_size);
+            assert_eq!(before.bytes >= rows * 400, rung.pre_extended, "{}: {before:?}", rung.name);
+
+            server.sql_with(&format!("COPY {TABLE} FROM STDIN"), File::open(&text).unwrap().into()).unwrap();
+            let found = server.found(&before).unwrap();
+            assert_eq!(found.rows, rows, "{}", rung.name);
+            // The row that is left there takes the place of one of the others.
+            assert_eq!(found.bytes <= full, rung.pre_extended, "{}: {found:?}", rung.name);
+            assert_eq!(*hash.get_or_insert_with(|| found.hash.clone()), found.hash, "{}", rung.name);
+            forms += 1;
+        }
+        server.clear().unwrap();
+        forms
+    }
+
+    #[test]
+    fn every_rung_has_its_table() {
+        let server = Server::start(&Installation::all()[0], &BTreeMap::new()).unwrap();
+        assert_eq!(server.facts().unwrap().block_size, 8192);
+        assert!(every_form(&server) >= 6);
+    }
+
+    #[test]
+    fn larger_blocks_have_theirs() {
+        if !Installation::have_or_say_skipped(Version::Blocks { major: 15, block_size: 32768 }) {
+            return;
+        }
+        let server = Server::start(&Installation::with_other_blocks()[0], &BTreeMap::new()).unwrap();
+        assert_eq!(server.sql("SHOW block_size; SHOW wal_block_size").unwrap(), "32768\n65536");
+        assert_eq!(server.facts().unwrap().block_size, 32768);
+        assert!(every_form(&server) >= 4);
+    }
+
+    #[test]
+    fn a_named_server_tells_how_libpq_reached_it() {
+        let own = Server::start(&Installation::all()[0], &BTreeMap::new()).unwrap();
+        let named = Server::named(own.dsn()).unwrap();
+        assert_eq!(named.environment(), own.environment());
     }
 }

@@ -14,6 +14,10 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
             }
             return Ok(ExitCode::SUCCESS);
         }
+        Some(BenchCommand::Pages(args)) => {
+            inrush_bench::pages(&args.dir)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         None => {}
     }
     let Some(name) = &args.case else {
@@ -31,6 +35,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         runs: args.runs,
         servers: args.server,
         versions: args.versions,
+        rungs: args.rung,
         only: args.only,
         inrush,
         command,
@@ -39,9 +44,9 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     print!("{}", render::text(&record));
     if !args.no_keep {
         let path = inrush_bench::keep(&record, &args.out)?;
-        println!("\nkept in {}", path.display());
+        println!("\nkept in {}, with plots in {}", path.display(), path.with_extension("html").display());
     }
-    let failed = record.runs.iter().any(|run| run.failure.is_some());
+    let failed = record.ended_early.is_some() || record.runs.iter().any(|run| run.failure.is_some());
     Ok(ExitCode::from(if failed { 2 } else { 0 }))
 }
 
@@ -51,8 +56,11 @@ fn write(args: &DataArgs) -> Result<ExitCode> {
         (DataFormat::Csv, false) => Form::Csv,
         (DataFormat::Csv, true) => Form::CsvHeader,
         (DataFormat::Text, false) => Form::Text,
-        (DataFormat::Text, true) => {
-            return Err(Error::new(Code::Clash, "--header and --format text exclude each other"));
+        (DataFormat::Insert1, false) => Form::Insert(1),
+        (DataFormat::Insert100, false) => Form::Insert(100),
+        (DataFormat::Insert1000, false) => Form::Insert(1000),
+        (_, true) => {
+            return Err(Error::new(Code::Clash, "--header is for --format csv only"));
         }
     };
     let rows = args.rows.unwrap_or(case.rows);

@@ -13,13 +13,26 @@ pub enum Version {
     Any,
     /// This major version.
     Major(u32),
+    /// This major version, compiled with blocks of another size (`make postgres-32k`).
+    Blocks {
+        /// The major version.
+        major: u32,
+        /// Bytes of a block.
+        block_size: u32,
+    },
 }
+
+/// What PostgreSQL is compiled with unless somebody says otherwise: bytes of a block.
+pub const USUAL_BLOCK_SIZE: u32 = 8192;
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Version::Any => f.write_str("PostgreSQL 15 or newer"),
             Version::Major(major) => write!(f, "PostgreSQL {major}"),
+            Version::Blocks { major, block_size } => {
+                write!(f, "PostgreSQL {major} with {} KB blocks", block_size / 1024)
+            }
         }
     }
 }
@@ -29,18 +42,31 @@ impl fmt::Display for Version {
 pub struct Installation {
     major: u32,
     version: String,
+    block_size: u32,
     bin: PathBuf,
     /// Directory of bundled libraries, for an installation that does not find its own.
     libraries: Option<PathBuf>,
 }
 
 impl Installation {
-    /// Every installation of 15 or newer, oldest first, one per major version. Looked for once per process,
-    /// in this order: `PG_CONFIG`, the Debian and Red Hat directories, `pg_config` on PATH, and the
-    /// directory that `tests/servers.sh` fills ([`Installation::servers_dir`]).
+    /// Every installation of 15 or newer with blocks of the usual size, oldest first, one per major version.
     pub fn all() -> &'static [Installation] {
-        static ALL: OnceLock<Vec<Installation>> = OnceLock::new();
-        ALL.get_or_init(|| {
+        let found = Installation::found();
+        // They come first: see below.
+        &found[..found.partition_point(|one| one.block_size == USUAL_BLOCK_SIZE)]
+    }
+
+    /// Those with blocks of another size: nothing but the bench wants one.
+    pub fn with_other_blocks() -> &'static [Installation] {
+        &Installation::found()[Installation::all().len()..]
+    }
+
+    /// All of them, those with blocks of the usual size first. Looked for once per process, in this order:
+    /// `PG_CONFIG`, the Debian and Red Hat directories, `pg_config` on PATH, and the directory that
+    /// `tests/servers.sh` and `scripts/postgres-32k.sh` fill ([`Installation::servers_dir`]).
+    fn found() -> &'static [Installation] {
+        static FOUND: OnceLock<Vec<Installation>> = OnceLock::new();
+        FOUND.get_or_init(|| {
             let mut candidates: Vec<(PathBuf, bool)> = Vec::new();
             if let Some(pg_config) = std::env::var_os("PG_CONFIG") {
                 candidates.extend(bin_of(&pg_config).map(|bin| (bin, false)));
@@ -61,13 +87,13 @@ impl Installation {
             let mut found: Vec<Installation> = Vec::new();
             for (bin, bundled) in candidates {
                 match Installation::at(&bin, bundled) {
-                    Some(one) if one.major >= 15 && !found.iter().any(|f| f.major == one.major) => {
+                    Some(one) if one.major >= 15 && !found.iter().any(|f| f.kind() == one.kind()) => {
                         found.push(one);
                     }
                     _ => {}
                 }
             }
-            found.sort_by_key(|one| one.major);
+            found.sort_by_key(|one| (one.block_size != USUAL_BLOCK_SIZE, one.kind()));
             found
         })
     }
@@ -90,6 +116,9 @@ impl Installation {
         match version {
             Version::Any => Installation::all().first(),
             Version::Major(major) => Installation::all().iter().find(|one| one.major == major),
+            Version::Blocks { major, block_size } => {
+                Installation::found().iter().find(|one| one.kind() == (major, block_size))
+            }
         }
     }
 
@@ -103,8 +132,11 @@ impl Installation {
         if Installation::find(version).is_some() {
             return true;
         }
-        let fact = format!("needs {version} (run tests/servers.sh)");
-        let required = std::env::var_os("INRUSH_TEST_REQUIRE_SERVERS").is_some();
+        let other_blocks = matches!(version, Version::Blocks { .. });
+        let how = if other_blocks { "make postgres-32k" } else { "tests/servers.sh" };
+        let fact = format!("needs {version} (run {how})");
+        // One with other blocks takes minutes to build: no test run demands it.
+        let required = std::env::var_os("INRUSH_TEST_REQUIRE_SERVERS").is_some() && !other_blocks;
         assert!(!required && version != Version::Any, "this test {fact}");
         // Not eprintln!: the test runner shows captured output of failed tests only, and a skipped test
         // that nobody sees is a test that does not exist.
@@ -120,6 +152,20 @@ impl Installation {
     /// The version as the server gives it, such as `15.18 (Debian 15.18-1)`.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// Bytes of a block, which is also a page of a table.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// What to ask for to get it.
+    pub fn wanted(&self) -> Version {
+        Version::Blocks { major: self.major, block_size: self.block_size }
+    }
+
+    fn kind(&self) -> (u32, u32) {
+        (self.major, self.block_size)
     }
 
     /// The directory of its programs.
@@ -155,14 +201,32 @@ impl Installation {
             return None;
         }
         let libraries = bin.parent().map(|prefix| prefix.join("lib")).filter(|lib| bundled && lib.is_dir());
-        let mut one = Installation { major: 0, version: String::new(), bin: bin.to_owned(), libraries };
+        let mut one = Installation {
+            major: 0,
+            version: String::new(),
+            block_size: USUAL_BLOCK_SIZE,
+            bin: bin.to_owned(),
+            libraries,
+        };
         let output = one.command("postgres").arg("--version").output().ok()?;
         // "postgres (PostgreSQL) 15.18 (Debian 15.18-1)"; a beta is "19beta1".
         let text = String::from_utf8(output.stdout).ok()?;
         one.version = text.trim().strip_prefix("postgres (PostgreSQL) ")?.to_owned();
         let digits = one.version.find(|c: char| !c.is_ascii_digit()).unwrap_or(one.version.len());
         one.major = one.version[..digits].parse().ok()?;
+        one.block_size = one.compiled_block_size().unwrap_or(USUAL_BLOCK_SIZE);
         Some(one)
+    }
+
+    /// `BLCKSZ` of its pg_config.h. The server tells it only with a data directory at hand; an installation
+    /// without headers is somebody's package, and those have the usual size.
+    fn compiled_block_size(&self) -> Option<u32> {
+        // Not another version's from PATH.
+        self.pg_config()?;
+        let output = self.command("pg_config").arg("--includedir-server").output().ok()?;
+        let directory = String::from_utf8(output.stdout).ok()?;
+        let header = std::fs::read_to_string(Path::new(directory.trim()).join("pg_config.h")).ok()?;
+        header.lines().find_map(|line| line.strip_prefix("#define BLCKSZ "))?.trim().parse().ok()
     }
 }
 

@@ -11,7 +11,7 @@ mod postgres;
 pub mod proxy;
 mod server_user;
 
-pub use installation::{Installation, Version};
+pub use installation::{Installation, USUAL_BLOCK_SIZE, Version};
 pub use postgres::{Database, Postgres, ServerOptions, StopMode};
 pub use server_user::ServerUser;
 

@@ -25,7 +25,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
 
-    /// A server to run against instead of own ones, as psql names it; may be repeated
+    /// A server to run against instead of own ones, as psql names it; may be repeated, and their results stand
+    /// side by side
     #[arg(long, value_name = "DSN")]
     pub server: Vec<String>,
 
@@ -33,7 +34,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "server")]
     pub versions: Vec<u32>,
 
-    /// Only the baseline and the contenders whose names contain one of these
+    /// Only this rung of the case; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub rung: Vec<String>,
+
+    /// Only the baselines and the contenders whose names contain one of these
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub only: Vec<String>,
 
@@ -52,6 +57,15 @@ pub enum BenchCommand {
     Data(DataArgs),
     /// List the cases
     List,
+    /// Make the README and the pages of kept runs anew from their JSON files
+    Pages(PagesArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct PagesArgs {
+    /// The directory of the runs, as bench/runs/2026-11-21-host
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -83,4 +97,13 @@ pub enum DataFormat {
     Csv,
     /// PostgreSQL's COPY text
     Text,
+    /// INSERT statements into inrush_bench.t, one row each
+    #[value(name = "insert-1")]
+    Insert1,
+    /// The same, 100 rows each
+    #[value(name = "insert-100")]
+    Insert100,
+    /// The same, 1000 rows each
+    #[value(name = "insert-1000")]
+    Insert1000,
 }

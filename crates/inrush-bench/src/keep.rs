@@ -1,0 +1,49 @@
+use crate::Record;
+use crate::render;
+use inrush_core::{Code, Error, Result};
+use std::path::{Path, PathBuf};
+
+/// Keeps a record: `CASE.json` in `DIRECTORY/DATE-HOST`, and the pages there made anew ([`pages`]). A record that is
+/// there already is not touched: the next one is `CASE-2.json`.
+pub fn keep(record: &Record, directory: &Path) -> Result<PathBuf> {
+    let date = record.began.split(' ').next().unwrap_or_default();
+    let here = directory.join(format!("{date}-{}", record.host.name));
+    std::fs::create_dir_all(&here).map_err(|e| failed("write", &here, &e))?;
+    let mut path = here.join(format!("{}.json", record.case.name));
+    let mut n = 1;
+    while path.exists() {
+        n += 1;
+        path = here.join(format!("{}-{n}.json", record.case.name));
+    }
+    let json = serde_json::to_string_pretty(record)
+        .map_err(|e| Error::new(Code::Internal, format!("a record is not JSON: {e}")))?;
+    std::fs::write(&path, json + "\n").map_err(|e| failed("write", &path, &e))?;
+    pages(&here)?;
+    Ok(path)
+}
+
+/// Makes the README of a directory of records and a page beside each, `CASE.html`, from the records alone.
+pub fn pages(here: &Path) -> Result<()> {
+    let mut names: Vec<PathBuf> = std::fs::read_dir(here)
+        .map_err(|e| failed("read", here, &e))?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .collect();
+    names.sort();
+    let mut records = Vec::new();
+    for path in names {
+        let text = std::fs::read(&path).map_err(|e| failed("read", &path, &e))?;
+        let record: Record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
+        let page = path.with_extension("html");
+        std::fs::write(&page, render::html(&record)).map_err(|e| failed("write", &page, &e))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        records.push((name, record));
+    }
+    let readme = here.join("README.md");
+    std::fs::write(&readme, render::readme(&records)).map_err(|e| failed("write", &readme, &e))
+}
+
+fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> Error {
+    Error::new(Code::Output, format!("cannot {what} {}: {e}", path.display()))
+}
