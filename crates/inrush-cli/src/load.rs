@@ -38,7 +38,7 @@ pub fn run(args: &LoadArgs, command: Vec<String>) -> Result<u8> {
     };
     let finished = match &server {
         None => inrush_load::dry_run(&options, Arc::clone(&progress)),
-        Some(server) => inrush_load::run(&options, &server.conninfo, Arc::clone(&progress), &notice),
+        Some(server) => inrush_load::run(&options, &server.conninfo, &progress, &notice),
     };
     display.finish();
     let Finished { report: result, error } = finished.map_err(with_way_on)?;

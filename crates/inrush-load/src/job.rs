@@ -10,7 +10,7 @@ use crate::walwriter::Nudges;
 use inrush_core::{Chunk, Code, Error, Reject, Result};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::{Ledger, StoredLoad};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One load while it runs.
@@ -26,6 +26,8 @@ pub(crate) struct Job {
     failure: Mutex<Option<Error>>,
     /// An index could not be made again because of rows of the load.
     pub duplicates: AtomicBool,
+    /// Lanes that are to end after their unit.
+    surplus: AtomicUsize,
     /// Levers pulled while the load ran.
     pulled: Mutex<Vec<Pulled>>,
 }
@@ -57,6 +59,7 @@ impl Job {
             nudges: Nudges::default(),
             failure: Mutex::new(None),
             duplicates: AtomicBool::new(false),
+            surplus: AtomicUsize::new(0),
             pulled: Mutex::new(Vec::new()),
         }
     }
@@ -88,6 +91,16 @@ impl Job {
     pub fn wants_another_try(&self) -> bool {
         let allowed = !matches!(self.plan.max_rejects, MaxRejects::Count(0));
         self.duplicates.load(Relaxed) && allowed && self.plan.inputs.iter().all(|input| input.is_file())
+    }
+
+    /// Asks one lane to end after its unit.
+    pub fn retire_a_lane(&self) {
+        self.surplus.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the lane that asks is to end.
+    pub fn is_surplus(&self) -> bool {
+        self.surplus.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok()
     }
 
     /// Notes levers for the report.

@@ -97,7 +97,7 @@ impl<'a> Lane<'a> {
                     self.unit(unit).await?;
                 }
             }
-            if self.job.progress.stopping() != Stop::No {
+            if self.job.progress.stopping() != Stop::No || self.job.is_surplus() {
                 break;
             }
         }

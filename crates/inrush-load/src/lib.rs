@@ -28,6 +28,7 @@ mod shape;
 mod target;
 mod unit;
 mod walwriter;
+mod work;
 
 pub use create::{
     SNIFF_BYTES, SniffedInput, column_names, create_table_sql, merged_columns, short_name, sniff_input,

@@ -3,20 +3,17 @@
 use crate::create::{create_table_sql, target_name};
 use crate::inputs::Opened;
 use crate::job::Job;
-use crate::lag;
-use crate::lane::Lane;
 use crate::levers::{self, End, Hand};
 use crate::once::{self, Verdict};
 use crate::options::{LedgerChoice, Options};
 use crate::plan::{Plan, ServerFacts};
 use crate::progress::{Progress, Stop, add_time};
-use crate::reader::{self, ReaderReport};
+use crate::reader::ReaderReport;
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
-use crate::walwriter;
+use crate::work::work;
 use inrush_core::{Code, Error, Reject, RelKind, Result};
-use inrush_profile::SamplerOptions;
 use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
@@ -26,8 +23,7 @@ use inrush_source::{DropBehind, InputKind, InputSpec};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
+use std::time::Instant;
 use tokio_postgres::Client;
 
 /// A load that got as far as having a plan: its report, and the error if it failed.
@@ -46,7 +42,7 @@ pub struct Finished {
 pub fn run(
     options: &Options,
     conninfo: &ConnInfo,
-    progress: Arc<Progress>,
+    progress: &Arc<Progress>,
     notice: &(dyn Fn(&str) + Sync),
 ) -> Result<Finished> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
@@ -71,7 +67,7 @@ pub fn run(
         match runtime.block_on(once::open(client, &ledger, options, &plan, notice))? {
             Verdict::Nothing { load } => {
                 let load_id = load.id;
-                let mut report = Report::new(options, &plan, &progress, &server);
+                let mut report = Report::new(options, &plan, progress, &server);
                 report.outcome = Outcome::AlreadyLoaded;
                 report.load = Some(load.id);
                 report.totals.rows_before = u64::try_from(load.rows).unwrap_or_default();
@@ -129,7 +125,7 @@ pub fn run(
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
     let (job, ReaderReport { ignored, changed }) = loop {
-        let job = Job::new(plan, Arc::clone(&progress), conninfo.clone(), load);
+        let job = Job::new(plan, Arc::clone(progress), conninfo.clone(), load);
         job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
         job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
         let read = work(&job, options, &done, notice, &runtime, &control.client);
@@ -353,184 +349,6 @@ async fn find_or_create(
     client.batch_execute(&sql).await.map_err(server_error)?;
     notice(&format!("created {name} with {} columns, from a sample of {}", columns.len(), specs[0].name));
     catalog::describe(client, name).await
-}
-
-/// Runs the reader and the lanes until all input is dealt with or something fails.
-///
-/// `client`, driven by `runtime`, is the control connection: it keeps the WAL writer at work meanwhile.
-fn work(
-    job: &Job,
-    options: &Options,
-    done: &[RangeDone],
-    notice: &(dyn Fn(&str) + Sync),
-    runtime: &Runtime,
-    client: &Client,
-) -> ReaderReport {
-    std::thread::scope(|scope| {
-        let reader = std::thread::Builder::new().name("inrush reader".into()).spawn_scoped(scope, || {
-            reader::read(job, done).unwrap_or_else(|error| {
-                job.fail(error);
-                ReaderReport::default()
-            })
-        });
-        if let Some(max_lag) = job.plan.max_lag {
-            scope.spawn(move || {
-                if let Err(error) = lag::watch(job, max_lag, notice) {
-                    job.progress.pause(false);
-                    notice(&format!("--max-lag watches no longer: {}", error.fact()));
-                }
-            });
-        }
-        if options.levers.fast {
-            scope.spawn(move || choose(job, options, notice));
-        }
-        if let Some(hz) = job.plan.sample_hz {
-            scope.spawn(move || sample(job, hz, notice));
-        }
-        if !job.plan.table.unlogged {
-            scope.spawn(move || runtime.block_on(walwriter::nudge(client, job)));
-        }
-        let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(job));
-        job.fit_queue(first);
-        let mut lanes = Vec::new();
-        for number in 0..first {
-            match spawn_lane(scope, job, number) {
-                Ok(lane) => lanes.push(lane),
-                Err(error) => job.fail(error),
-            }
-        }
-        if job.plan.jobs.is_none() {
-            climb(scope, job, &mut lanes);
-        }
-        for lane in lanes {
-            if lane.join().is_err() {
-                job.fail(Error::new(Code::Internal, "a lane panicked"));
-            }
-        }
-        job.queue.abandon();
-        job.progress.over.store(true, Relaxed);
-        job.end_nudges();
-        job.progress.recorder.end();
-        match reader.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(report)) => report,
-            _ => {
-                job.fail(Error::new(Code::Internal, "the reader panicked or could not be started"));
-                ReaderReport::default()
-            }
-        }
-    })
-}
-
-/// Chooses levers by what the first seconds show. That nothing comes of it does not stop the load.
-fn choose(job: &Job, options: &Options, notice: &(dyn Fn(&str) + Sync)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return };
-    match runtime.block_on(levers::after_first_seconds(job, options, notice)) {
-        Ok(pulled) => {
-            for pulled in &pulled {
-                notice(&format!("--{}: {}", pulled.lever, pulled.what));
-            }
-            job.keep_pulled(pulled);
-        }
-        Err(error) => notice(&format!("--fast chooses nothing more: {}", error.fact())),
-    }
-}
-
-/// Samples what the lanes' backends wait for, until the lanes have ended. The load goes on without if that is not
-/// possible.
-fn sample(job: &Job, hz: u32, notice: &(dyn Fn(&str) + Sync)) {
-    // A connection costs a few milliseconds of both processors: a load that is over by then is not slowed down.
-    let options =
-        SamplerOptions { hz, after: Duration::from_millis(100), application: "inrush load: sampler" };
-    let progress = &job.progress;
-    let counted = || (progress.bytes_in.load(Relaxed), progress.rows.load(Relaxed));
-    if let Err(error) = inrush_profile::run(&progress.recorder, &job.conninfo, &options, &counted, notice) {
-        tracing::debug!(%error, "the load is not sampled");
-    }
-}
-
-/// Lanes to begin with when none were asked for: the processors this machine has, at most four.
-fn starting_lanes(job: &Job) -> usize {
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    cores.clamp(1, 4).min(job.plan.limits.max_jobs.max(1))
-}
-
-type LaneHandle<'scope> = std::thread::ScopedJoinHandle<'scope, ()>;
-
-fn spawn_lane<'scope, 'env>(
-    scope: &'scope std::thread::Scope<'scope, 'env>,
-    job: &'env Job,
-    number: usize,
-) -> Result<LaneHandle<'scope>> {
-    std::thread::Builder::new()
-        .name(format!("inrush lane {number}"))
-        .spawn_scoped(scope, move || {
-            if let Err(error) = run_lane(job, number) {
-                job.fail(error);
-            }
-        })
-        .map_err(|e| Error::new(Code::Internal, format!("cannot start a thread: {e}")))
-}
-
-fn run_lane(job: &Job, number: usize) -> Result<()> {
-    let runtime: Runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(Code::Internal, format!("cannot start a lane's runtime: {e}")))?;
-    runtime.block_on(async {
-        let mut lane = match Lane::connect(job, number).await {
-            // Nobody asked for this many connections, and the server has no more: the others do the work.
-            Err(error) if number > 0 && job.plan.jobs.is_none() && no_more_connections(&error) => {
-                return Ok(());
-            }
-            other => other?,
-        };
-        job.progress.lanes.fetch_add(1, Relaxed);
-        lane.run().await?;
-        if job.plan.atomic { lane.finish_atomic().await } else { Ok(()) }
-    })
-}
-
-/// Whether the server, the database or the role has no connection left (53300 too_many_connections).
-fn no_more_connections(error: &Error) -> bool {
-    error.sqlstate_text() == Some("53300")
-}
-
-/// Adds lanes while the throughput grows by it: each is given two seconds to show that it helps.
-fn climb<'scope, 'env>(
-    scope: &'scope std::thread::Scope<'scope, 'env>,
-    job: &'env Job,
-    lanes: &mut Vec<LaneHandle<'scope>>,
-) {
-    const STEP: Duration = Duration::from_secs(2);
-    let mut before = 0.0;
-    let mut mark = (Instant::now(), job.progress.bytes_in.load(Relaxed));
-    while lanes.iter().any(|lane| !lane.is_finished()) {
-        std::thread::sleep(Duration::from_millis(20));
-        if mark.0.elapsed() < STEP {
-            continue;
-        }
-        let now = job.progress.bytes_in.load(Relaxed);
-        #[allow(clippy::cast_precision_loss)] // a rate, for comparison
-        let rate = (now - mark.1) as f64 / mark.0.elapsed().as_secs_f64();
-        mark = (Instant::now(), now);
-        // A lane more is worth it when the one before brought a tenth more and the reader is ahead.
-        let helps = rate > before * 1.1;
-        if !helps || lanes.len() >= job.plan.limits.max_jobs || !job.queue.is_backed_up() {
-            if !helps {
-                return;
-            }
-            continue;
-        }
-        before = rate;
-        match spawn_lane(scope, job, lanes.len()) {
-            Ok(lane) => {
-                lanes.push(lane);
-                job.fit_queue(lanes.len());
-            }
-            Err(_) => return,
-        }
-    }
 }
 
 /// What comes after the last unit.

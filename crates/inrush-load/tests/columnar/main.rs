@@ -55,7 +55,7 @@ fn load(database: &Database<'_>, files: &[&Path], change: impl Fn(&mut Options))
     options.jobs = Some(2);
     change(&mut options);
     let info = resolve(Some(&database.url()), &|_| None)?.expect("a server is named");
-    run(&options, &info, Arc::new(Progress::new()), &|_| ())
+    run(&options, &info, &Arc::new(Progress::new()), &|_| ())
 }
 
 /// As [`load`], and it must go well.
