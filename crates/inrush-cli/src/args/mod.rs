@@ -6,12 +6,14 @@ mod loads;
 mod local;
 mod sniff;
 mod values;
+mod watch;
 
 pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};
 pub use sniff::SniffArgs;
+pub use watch::WatchArgs;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
@@ -45,6 +47,7 @@ pub enum Command {
     Sniff(SniffArgs),
     Loads(LoadsArgs),
     Recover(RecoverArgs),
+    Watch(WatchArgs),
     /// The embedded server: start, stop, status, psql, url, destroy
     ///
     /// A PostgreSQL of your own, for when no other server is named. `inrush load` starts it when it needs it; if
