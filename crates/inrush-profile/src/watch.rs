@@ -88,7 +88,8 @@ impl Watch {
     /// Watches until [`Watch::end`]. Blocks: meant for a thread of its own.
     ///
     /// # Errors
-    /// If the first connection fails. One that is lost later is opened again, however long that takes.
+    /// If the first connection fails, or the server does not answer what is asked. A connection that is lost later
+    /// is opened again, however long that takes.
     pub fn run(&self, conninfo: &ConnInfo) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
             Error::new(Code::Internal, format!("cannot start the runtime of the connection: {e}"))
@@ -105,6 +106,10 @@ impl Watch {
         let mut connected = connect(conninfo, "inrush watch").await?;
         loop {
             let error = server::work(self, connected).await;
+            // What did not work from the start will not.
+            if self.server().is_none() {
+                return Err(error);
+            }
             self.figures().trouble(Some(error.fact().to_owned()));
             connected = loop {
                 tokio::time::sleep(AGAIN).await;

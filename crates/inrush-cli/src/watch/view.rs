@@ -173,7 +173,7 @@ impl View<'_> {
 
     /// A bar of letters, and, where there is room, the largest shares in figures.
     fn bar(&self, split: &[ClassShare], width: usize) -> Vec<Span<'static>> {
-        let figures = if width >= 34 { 18 } else { 0 };
+        let figures = if width >= 34 { 20 } else { 0 };
         let width = width.saturating_sub(figures);
         let mut spans = Vec::new();
         for ((_, letter, _, colour), cells) in CLASSES.iter().zip(cells(split, width)) {

@@ -317,7 +317,6 @@ impl Figures {
         let keep = self.keep;
         self.looks.remember(now, keep);
         self.all.remember(now, keep);
-        self.wal.remember(now, keep);
         self.backends.values_mut().for_each(|backend| backend.tally.remember(now, keep));
         self.tables.values_mut().for_each(|table| table.tally.remember(now, keep));
     }
@@ -335,6 +334,9 @@ impl Figures {
         let keep = self.keep.max(GROWTH_OVER);
         for table in self.tables.values_mut() {
             let mut read = false;
+            if table.relations.values().all(Option::is_none) {
+                table.growth = Course::new(now, (0, 0));
+            }
             for size in sizes {
                 let Some(last) = table.relations.get_mut(&size.relation) else { continue };
                 read = true;
@@ -399,8 +401,10 @@ impl Figures {
         let counted = counters.map(|((from, first), (to, last))| (last.since(first), to - from));
         let forced = counted.as_ref().map(|(c, seconds)| (c.checkpoints_requested, *seconds));
         let wal = {
-            let since_began = (now - self.wal.began(), 0);
-            let (seconds, before) = if total { since_began } else { self.wal.ago(now, window) };
+            // From reading to reading: since the last one nobody knows.
+            let last = self.wal.last();
+            let since_began = (last - self.wal.began(), 0);
+            let (seconds, before) = if total { since_began } else { self.wal.ago(last, window.max(1.0)) };
             (self.counters_now.is_some() && seconds > 0.0).then(|| per_second(self.wal.now - before, seconds))
         };
         let picture = Picture {
@@ -429,7 +433,7 @@ impl Figures {
             if tally.looks == 0 && sessions == 0 {
                 continue;
             }
-            let (grown_seconds, grown) = ago_growth(&table.growth, now, window.max(GROWTH_OVER));
+            let (grown_seconds, grown) = ago_growth(&table.growth, window.max(GROWTH_OVER));
             let copies = table.kinds.contains(&Kind::Copy);
             let progress = copies || table.kinds.contains(&Kind::CreateIndex);
             let inserted = !progress && !table.relations.is_empty();
@@ -512,11 +516,12 @@ fn ago(course: &Course<Tally>, now: f64, window: f64) -> (f64, Tally) {
     (seconds, course.now.since(&before))
 }
 
-fn ago_growth(course: &Course<(u64, u64)>, now: f64, window: f64) -> (f64, (u64, u64)) {
+/// The same of readings that come once a second: up to the last one.
+fn ago_growth(course: &Course<(u64, u64)>, window: f64) -> (f64, (u64, u64)) {
     if window.is_infinite() {
-        return ((now - course.began()).max(0.0), course.now);
+        return (course.last() - course.began(), course.now);
     }
-    let (seconds, before) = course.ago(now, window);
+    let (seconds, before) = course.ago(course.last(), window);
     (seconds, (course.now.0 - before.0, course.now.1 - before.1))
 }
 

@@ -59,8 +59,8 @@ const SEARCH: &str = "
      WHERE a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
        AND a.backend_type OPERATOR(pg_catalog.=) 'client backend' AND a.datname IS NOT NULL
        AND (a.state OPERATOR(pg_catalog.<>) 'idle'
-            OR a.state_change OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
-                              OPERATOR(pg_catalog.-) '1 second'::interval)
+            OR a.state_change OPERATOR(pg_catalog.>)
+               (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) '1 second'::interval))
        AND (c.relid IS NOT NULL OR i.relid IS NOT NULL OR a.pid OPERATOR(pg_catalog.=) ANY ($1::int4[])
             OR a.query OPERATOR(pg_catalog.~*) '(copy|insert|merge|into|refresh|create)')";
 

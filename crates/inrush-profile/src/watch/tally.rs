@@ -81,6 +81,11 @@ impl<T: Copy> Course<T> {
     pub fn began(&self) -> f64 {
         self.began
     }
+
+    /// The time of the last value that was remembered.
+    pub fn last(&self) -> f64 {
+        self.past.back().map_or(self.began, |(at, _)| *at)
+    }
 }
 
 /// Splits time without wait event by what the kernel says of the process.
