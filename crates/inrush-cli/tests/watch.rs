@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{Outcome, inrush, run};
 use inrush_testkit::fixtures::{Case, Form};
-use inrush_testkit::{Database, Postgres, ServerOptions, Version};
+use inrush_testkit::{Database, Installation, Postgres, ServerOptions, Version};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -209,7 +209,13 @@ fn inserts_are_found_with_their_table() {
 /// TRUNCATE and COPY in one transaction: nobody may look at the relation meanwhile, and nobody waits to.
 #[test]
 fn a_table_that_is_locked_and_who_waits_for_it() {
-    let database = Postgres::shared(Version::Any).fresh_database();
+    for installation in Installation::all() {
+        locked_on(Postgres::shared(installation.major()));
+    }
+}
+
+fn locked_on(server: &Postgres) {
+    let database = server.fresh_database();
     database.psql("CREATE TABLE watch_locked (a int)");
     let (_holder, mut stdin) = Psql::open(&database, "the holder");
     stdin.write_all(b"BEGIN; TRUNCATE watch_locked; COPY watch_locked FROM STDIN;\n1\n").unwrap();
@@ -246,7 +252,7 @@ fn a_role_that_may_not_see_others() {
         "CREATE TABLE watch_hidden (a int); CREATE ROLE watch_nobody LOGIN;
          ALTER ROLE watch_nobody SET statement_timeout = '30ms'",
     );
-    let (_loader, mut stdin) = Psql::open(&database, "hidden");
+    let (loader, mut stdin) = Psql::open(&database, "hidden");
     stdin.write_all(b"COPY watch_hidden FROM STDIN;\n1\n").unwrap();
     stdin.flush().unwrap();
     wait_for(&database, "SELECT count(*) FROM pg_stat_progress_copy WHERE datname = current_database()", "1");
@@ -265,7 +271,7 @@ fn a_role_that_may_not_see_others() {
     let (lines, _) = watch_json(&url, &["--for", "1", "--table", "watch_hidden"]);
     assert!(lines[0]["hidden"].is_null(), "{lines:?}");
     assert_eq!(lines[0]["tables"][0]["table"], "public.watch_hidden");
-    drop(_loader);
+    drop(loader);
     database.psql("DROP ROLE watch_nobody");
 }
 

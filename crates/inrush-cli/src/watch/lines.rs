@@ -126,7 +126,7 @@ fn summary(session: &Session, picture: &Picture) -> String {
         text += &format!(", checkpoints {}", timed + forced);
     }
     if let Some(cpu) = session.watch.server().and_then(|server| server.cpu_seconds) {
-        text += &format!(", of which watching took {cpu:.2} s of the server's CPU");
+        text += &format!("; watching took {cpu:.2} s of the server's CPU");
     }
     text.push('\n');
     if picture.tables.is_empty() {

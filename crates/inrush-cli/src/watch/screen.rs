@@ -116,9 +116,13 @@ impl Shown {
                 };
             }
             // One of the two stays.
-            KeyCode::Char('t') => (self.tables, self.backends) = (!self.tables, self.backends || self.tables),
+            KeyCode::Char('t') => {
+                self.tables = !self.tables;
+                self.backends |= !self.tables;
+            }
             KeyCode::Char('b') => {
-                (self.backends, self.tables) = (!self.backends, self.tables || self.backends)
+                self.backends = !self.backends;
+                self.tables |= !self.backends;
             }
             KeyCode::Up => self.scroll = self.scroll.saturating_sub(1),
             KeyCode::Down => self.scroll += 1,

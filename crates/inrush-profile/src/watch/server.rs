@@ -121,7 +121,7 @@ const HIDDEN: &str = "
 
 /// Watches until the connection fails: why.
 pub(super) async fn work(watch: &Watch, connected: Connected) -> Error {
-    let begun = match Eye::open(watch, connected).await {
+    let begun = match in_time(Eye::open(watch, connected)).await {
         Ok(mut eye) => eye.work().await,
         Err(error) => Err(error),
     };
@@ -210,12 +210,12 @@ impl<'w> Eye<'w> {
             let now = self.watch.now();
             if now >= search_at {
                 search_at = now + SEARCH_EVERY;
-                self.search().await?;
+                in_time(self.search()).await?;
             } else if now >= read_at {
                 read_at = now + READ_EVERY;
-                self.read().await?;
+                in_time(self.read()).await?;
             }
-            self.look(interval).await?;
+            in_time(self.look(interval)).await?;
             if now >= cpu_at {
                 cpu_at = now + CPU_EVERY;
                 self.split_cpu();
@@ -410,18 +410,18 @@ impl<'w> Eye<'w> {
 
     /// Rows of a query; none where the server would not give them this time, an error where it is gone.
     async fn rows(&self, statement: &Statement, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
-        let answer = self.connected.client.query(statement, parameters);
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(rows) => {
-                let rows = rows.map_err(|error| self.connected.failure(&error).into_error());
-                Ok(tolerated(rows)?.unwrap_or_default())
-            }
-            Err(_) => Err(Error::new(
-                Code::ConnectionLost,
-                format!("the server has not answered for {} s", PATIENCE.as_secs()),
-            )),
-        }
+        let rows = self.connected.client.query(statement, parameters).await;
+        let rows = rows.map_err(|error| self.connected.failure(&error).into_error());
+        Ok(tolerated(rows)?.unwrap_or_default())
     }
+}
+
+/// Answers that do not come will not: the network may be cut without anybody having said so.
+async fn in_time<T>(answers: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(PATIENCE, answers).await.unwrap_or_else(|_| {
+        let fact = format!("the server has not answered for {} s", PATIENCE.as_secs());
+        Err(Error::new(Code::ConnectionLost, fact))
+    })
 }
 
 /// What a statement that timed out would have said is left out; what was said is gone with the connection.

@@ -61,7 +61,7 @@ pub fn picture(tables: usize, backends: usize) -> Picture {
         at_work: true,
         user: "loader".into(),
         application: "inrush load".into(),
-        client: (i % 2 == 0).then(|| "192.0.2.17".into()),
+        client: i.is_multiple_of(2).then(|| "192.0.2.17".into()),
         database: "shop".into(),
         table: "public.t".into(),
         kind: if i == 3 { Kind::CreateIndex } else { Kind::Copy },
