@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn rungs_are_selected_by_name() {
         let mut case = Case::find("c1").unwrap();
-        let goals = case.goals.len();
+        let of_first = case.goals.iter().filter(|goal| goal.rung.is_none()).count();
         let all = case.rungs.len();
         case.select_rungs(&[]).unwrap();
         assert_eq!(case.rungs.len(), all);
@@ -362,8 +362,8 @@ mod tests {
         assert!(unknown.to_string().contains("b-tree") && unknown.hint_text().unwrap().contains("unlogged"));
         let mut first = case.clone();
         first.select_rungs(&["no-index".to_owned(), "btree".to_owned()]).unwrap();
-        assert_eq!((first.rungs.len(), first.goals.len()), (2, goals));
-        // The goals are of the first rung of the file.
+        assert_eq!((first.rungs.len(), first.goals.len()), (2, of_first));
+        // A goal that names no rung is of the first one of the file.
         case.select_rungs(&["btree".to_owned()]).unwrap();
         assert_eq!((case.rungs.len(), case.goals.len()), (1, 0));
         assert!(Case::find("c2").unwrap().select_rungs(&["btree".to_owned()]).is_err());

@@ -16,6 +16,7 @@ mod reference;
 mod say;
 mod server;
 mod sniff;
+mod watch;
 mod words;
 
 use args::{Cli, Command};
@@ -52,6 +53,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Loads(args) => loads::run(args.command),
         Command::Recover(args) => recover::run(&args),
         Command::Advise(args) => advise::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Local { command } => local::run(command),
         Command::Bench(args) => bench::run(*args),
         Command::Completions { shell } => reference::completions(shell).map(|()| ExitCode::SUCCESS),

@@ -98,12 +98,16 @@ fn painted(text: &str, style: Style, colour: bool) -> String {
     if colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
-/// Whether standard error takes colours: a terminal that is not dumb, and no `NO_COLOR` (no-color.org).
+/// Whether standard error takes colours: a terminal that is not dumb, and no `NO_COLOR`.
 fn on_stderr() -> bool {
-    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal()
-        && !set("NO_COLOR")
+        && colours_wanted()
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Whether the user minds colours: no `NO_COLOR` (no-color.org).
+pub fn colours_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 #[cfg(test)]

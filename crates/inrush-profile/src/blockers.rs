@@ -52,8 +52,8 @@ impl fmt::Display for Blocker {
     }
 }
 
-/// Who blocks these backends now.
-pub(crate) async fn look(client: &Client, waiting: &[i32], own: &[i32]) -> Result<Vec<Blocker>> {
+/// Who blocks these backends now: each of them that waits, with somebody it waits for.
+pub(crate) async fn look(client: &Client, waiting: &[i32], own: &[i32]) -> Result<Vec<(i32, Blocker)>> {
     let rows = client
         .query(
             "SELECT b.pid, a.application_name, a.state,
@@ -62,7 +62,7 @@ pub(crate) async fn look(client: &Client, waiting: &[i32], own: &[i32]) -> Resul
                       WHERE l.pid = w.pid AND NOT l.granted AND l.relation IS NOT NULL
                         AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
                                            WHERE d.datname = pg_catalog.current_database())
-                      LIMIT 1)
+                      LIMIT 1), w.pid
                FROM pg_catalog.unnest($1::int4[]) AS w (pid),
                     LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(w.pid)) AS b (pid)
                     LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = b.pid",
@@ -74,7 +74,7 @@ pub(crate) async fn look(client: &Client, waiting: &[i32], own: &[i32]) -> Resul
         .iter()
         .map(|row| {
             let pid = row.get(0);
-            Blocker {
+            let blocker = Blocker {
                 pid,
                 application: row.get(1),
                 state: row.get(2),
@@ -82,7 +82,8 @@ pub(crate) async fn look(client: &Client, waiting: &[i32], own: &[i32]) -> Resul
                 relation: row.get(4),
                 own: own.contains(&pid),
                 waited_seconds: 0.0,
-            }
+            };
+            (row.get(5), blocker)
         })
         .collect())
 }

@@ -62,6 +62,14 @@ impl Class {
         }
     }
 
+    /// As [`Class::in_words`], of a session whose client is not ours: nobody can see whether it works or sends.
+    pub fn in_words_of_others(self) -> &'static str {
+        match self {
+            Class::Client | Class::Network => "the client or the network",
+            other => other.in_words(),
+        }
+    }
+
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         match self {

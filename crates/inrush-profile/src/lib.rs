@@ -9,7 +9,9 @@
 //! encodes, and the network's while the lane is sending. Shares are shares of *backend time*: the seconds of the
 //! load times its connections.
 //!
-//! Nothing here needs more than an ordinary role: it sees the wait events of its own backends.
+//! Nothing of this needs more than an ordinary role: it sees the wait events of its own backends.
+//!
+//! [`watch`] does the same for whoever else loads on a server.
 
 mod blockers;
 mod class;
@@ -21,6 +23,7 @@ mod platform;
 mod profile;
 mod sampler;
 mod series;
+pub mod watch;
 
 pub use blockers::Blocker;
 pub use class::{Class, ClassTimes};

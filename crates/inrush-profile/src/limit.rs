@@ -40,39 +40,66 @@ impl Limit {
         seconds: f64,
         settings: &BTreeMap<String, String>,
     ) -> Option<Limit> {
-        if samples < FEWEST_SAMPLES {
-            return None;
-        }
-        let other = |class: Class| {
-            let pair = PAIRS.iter().find(|pair| pair.contains(&class))?;
-            split.iter().find(|share| share.class != class && pair.contains(&share.class))
-        };
-        let together = |share: &ClassShare| share.share + other(share.class).map_or(0.0, |other| other.share);
-        // Of two with the same sum the first one is the larger one: `max_by` would take the last.
-        let most = split.iter().rev().max_by(|a, b| together(a).total_cmp(&together(b)))?;
-        let mut sentence = format!("{}: {:.0} % of backend time", most.class.in_words(), most.share * 100.0);
-        if most.class == Class::Client {
-            sentence += if client.input > client.encode.max(client.send) {
+        let (class, share, mut sentence) = named(samples, split, Class::in_words, |class| {
+            if class != Class::Client {
+                ""
+            } else if client.input > client.encode.max(client.send) {
                 " went by until input was read"
             } else if client.encode > client.send {
                 " went by until rows were decoded and encoded"
             } else {
                 " went by until rows were sent"
-            };
-        }
-        if let Some(other) = other(most.class).filter(|other| other.share >= 0.05) {
-            sentence += &format!(", and {}: {:.0} %", other.class.in_words(), other.share * 100.0);
-        }
-        let forced = counters.map_or(0, |c| c.checkpoints_requested);
-        #[allow(clippy::cast_precision_loss)] // a count of checkpoints
-        let every =
-            (forced >= 2).then(|| seconds / forced as f64).filter(|every| *every < CROWDED_CHECKPOINTS);
+            }
+        })?;
+        let every = crowded(counters.map_or(0, |c| c.checkpoints_requested), seconds);
         if let Some(every) = every {
             let size = settings.get("max_wal_size").map_or(String::new(), |size| format!(" of {size}"));
             sentence += &format!(", with a checkpoint every {every:.1} s because of max_wal_size{size}");
         }
-        Some(Limit { class: most.class, share: most.share, sentence, checkpoint_every_seconds: every })
+        Some(Limit { class, share, sentence, checkpoint_every_seconds: every })
     }
+
+    /// As [`Limit::of`], of sessions whose clients are not ours. `forced`: checkpoints that were forced, and in
+    /// how many seconds.
+    pub(crate) fn of_others(samples: u64, split: &[ClassShare], forced: Option<(u64, f64)>) -> Option<Limit> {
+        let (class, share, mut sentence) = named(samples, split, Class::in_words_of_others, |_| "")?;
+        let every = forced.and_then(|(checkpoints, seconds)| crowded(checkpoints, seconds));
+        if let Some(every) = every {
+            sentence += &format!(", with a checkpoint every {every:.1} s because of max_wal_size");
+        }
+        Some(Limit { class, share, sentence, checkpoint_every_seconds: every })
+    }
+}
+
+/// The class with most time, its share, and the sentence about it. `more` says what else is known of it.
+fn named(
+    samples: u64,
+    split: &[ClassShare],
+    words: fn(Class) -> &'static str,
+    more: impl Fn(Class) -> &'static str,
+) -> Option<(Class, f64, String)> {
+    if samples < FEWEST_SAMPLES {
+        return None;
+    }
+    let other = |class: Class| {
+        let pair = PAIRS.iter().find(|pair| pair.contains(&class))?;
+        split.iter().find(|share| share.class != class && pair.contains(&share.class))
+    };
+    let together = |share: &ClassShare| share.share + other(share.class).map_or(0.0, |other| other.share);
+    // Of two with the same sum the first one is the larger one: `max_by` would take the last.
+    let most = split.iter().rev().max_by(|a, b| together(a).total_cmp(&together(b)))?;
+    let mut sentence = format!("{}: {:.0} % of backend time", words(most.class), most.share * 100.0);
+    sentence += more(most.class);
+    if let Some(other) = other(most.class).filter(|other| other.share >= 0.05) {
+        sentence += &format!(", and {}: {:.0} %", words(other.class), other.share * 100.0);
+    }
+    Some((most.class, most.share, sentence))
+}
+
+/// Seconds between checkpoints that were forced, if there were several in a short time.
+fn crowded(forced: u64, seconds: f64) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss)] // a count of checkpoints
+    (forced >= 2).then(|| seconds / forced as f64).filter(|every| *every < CROWDED_CHECKPOINTS)
 }
 
 #[cfg(test)]

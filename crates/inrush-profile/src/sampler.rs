@@ -444,7 +444,7 @@ impl<'a> Sampler<'a> {
             return Ok(());
         }
         let own: Vec<i32> = lanes.iter().map(|(pid, _)| *pid).collect();
-        for blocker in blockers::look(&self.connected.client, &long, &own).await? {
+        for (_, blocker) in blockers::look(&self.connected.client, &long, &own).await? {
             if !told.contains(&blocker.pid) {
                 told.push(blocker.pid);
                 notice(&format!("waiting for {blocker}"));

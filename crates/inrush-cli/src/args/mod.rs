@@ -8,6 +8,7 @@ mod loads;
 mod local;
 mod sniff;
 mod values;
+mod watch;
 
 pub use advise::AdviseArgs;
 pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
@@ -15,6 +16,7 @@ pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};
 pub use sniff::SniffArgs;
+pub use watch::WatchArgs;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
@@ -49,6 +51,7 @@ pub enum Command {
     Loads(LoadsArgs),
     Recover(RecoverArgs),
     Advise(AdviseArgs),
+    Watch(WatchArgs),
     /// The embedded server: start, stop, status, psql, url, destroy
     ///
     /// A PostgreSQL of your own, for when no other server is named. `inrush load` starts it when it needs it; if

@@ -57,6 +57,14 @@ pub fn days(text: &str) -> Result<i32, String> {
     number.checked_mul(factor).filter(|days| *days >= 0).ok_or_else(wrong)
 }
 
+/// `10`, `0.5` or `10s`: seconds, from a tenth to a year.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('s').unwrap_or(text).parse() {
+        Ok(seconds) if (0.1..=31_536_000.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds are needed, 0.1 or more".to_owned()),
+    }
+}
+
 /// `100` or `2.5%`.
 pub fn max_rejects(text: &str) -> Result<MaxRejects, String> {
     if let Some(percent) = text.strip_suffix('%') {
@@ -141,6 +149,14 @@ mod tests {
         assert!(
             days("-1").is_err() && days("x").is_err() && days("9999999999w").is_err() && days("").is_err()
         );
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!((seconds("10"), seconds("0.5s")), (Ok(10.0), Ok(0.5)));
+        for wrong in ["", "0", "-1", "nan", "inf", "1m", "1e9"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
