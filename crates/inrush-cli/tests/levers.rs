@@ -186,6 +186,39 @@ fn frozen_rows() {
     assert_eq!(database.psql("SELECT count(*) FROM t"), "3000");
 }
 
+/// Where WAL is minimal, a table that is made logged is synced and not written to WAL; elsewhere all of it is.
+#[test]
+fn the_price_of_then_logged() {
+    require_server!(15);
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = File::create(dir.path().join("rows.csv")).expect("a file");
+    Case::C1.write(Form::Csv, 50_000, 1, file).expect("rows");
+    let mut wal = Vec::new();
+    for conf in [&[("wal_level", "minimal"), ("max_wal_senders", "0")][..], &[("wal_level", "replica")]] {
+        let server =
+            Postgres::start(&ServerOptions { version: Version::Major(15), conf, ..ServerOptions::default() });
+        let database = server.fresh_database();
+        database.psql(&format!("CREATE TABLE t ({})", Case::C1.columns()));
+        let at = || -> u64 {
+            database.psql("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").parse().unwrap()
+        };
+        let before = at();
+        let words = ["rows.csv", "-t", "t", "--no-header", "--unlogged", "--then-logged", "--no-analyze"];
+        let said = load(&database, dir.path(), &words);
+        said.expect_code(0);
+        assert_eq!(said.stderr.contains("1.6 times"), conf.len() == 1, "{said:?}");
+        wal.push((at() - before, database.psql("SELECT pg_relation_size('t')").parse::<u64>().unwrap()));
+        assert_eq!(database.psql("SELECT count(*) FROM t"), "50000");
+        // It is durable: a crash leaves it as it is.
+        server.stop(StopMode::Immediate);
+        server.restart();
+        assert_eq!(database.psql("SELECT count(*) FROM t"), "50000");
+    }
+    let [(minimal, size), (replica, _)] = wal[..] else { unreachable!() };
+    assert!(minimal < size / 10, "{wal:?}");
+    assert!(replica > size, "{wal:?}");
+}
+
 #[test]
 fn a_foreign_key_that_is_violated() {
     let database = Postgres::shared(Version::Any).fresh_database();
@@ -332,6 +365,35 @@ fn indexes_that_forbid_something() {
         let said = load(&database, dir.path(), &["rows.csv", "-t", "t", "--defer-indexes=ri", "--again"]);
         assert!(said.expect_code(2).stderr.contains("replica identity"), "{said:?}");
     }
+}
+
+/// Where sizes decide nothing, the first seconds do: in the middle of the load, or not at all.
+#[test]
+fn fast_decides_after_the_first_seconds() {
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = File::create(dir.path().join("rows.csv")).expect("a file");
+    Case::C1.write(Form::Csv, 100_000, 1, file).expect("rows");
+    let columns = Case::C1.columns();
+    database.psql(&format!(
+        "CREATE TABLE t ({columns});\n\\copy t FROM '{}' (FORMAT csv)\n
+         CREATE INDEX i1 ON t (c1); CREATE INDEX i2 ON t (c2); CREATE INDEX i3 ON t (c3); CREATE INDEX i4 ON t (c4);
+         CREATE INDEX i5 ON t (c5); CREATE INDEX i6 ON t (c6); CREATE INDEX i7 ON t (c7); CREATE INDEX i8 ON t (c8)",
+        dir.path().join("rows.csv").display()
+    ));
+    let defs = "SELECT string_agg(pg_get_indexdef(indexrelid) || indisvalid, ';' ORDER BY indexrelid::regclass::text)
+                  FROM pg_index WHERE indrelid = 't'::regclass";
+    let before = database.psql(defs);
+    let common = ["rows.csv", "-t", "t", "--no-header", "--fast", "--chunk", "64KiB", "--unit-millis", "200"];
+    // The client is held back: making indexes later would bring nothing.
+    let said = load(&database, dir.path(), &[&common[..], &["--max-rate", "9MB"]].concat());
+    assert!(said.expect_code(0).stderr.contains("--fast: the indexes stay: the server waits"), "{said:?}");
+    // The server is the limit. Whether the rest is worth it depends on the machine; that it is weighed does not.
+    let said = load(&database, dir.path(), &[&common[..], &["--again", "--jobs", "2"]].concat());
+    said.expect_code(0);
+    eprintln!("{}{}", said.stdout, said.stderr);
+    assert_eq!(database.psql(defs), before);
+    assert_eq!(database.psql("SELECT count(*) FROM t"), "300000");
 }
 
 /// What rows do one after the other is what a load makes of them at once.

@@ -165,7 +165,7 @@ pub fn run(
     report.pulled.extend(job.take_pulled());
     if report.profile.is_some() {
         // Only for what is said of levers: a table that cannot be looked at any more costs no more than that.
-        let state = runtime.block_on(target.state(&mut control.client)).ok();
+        let state = runtime.block_on(target.state_within(&mut control.client, "1s")).ok();
         report.advise(options, &job.plan, state.as_ref());
     }
     report.notes.extend(left);
@@ -372,6 +372,15 @@ async fn finish(
         }
     } else if let Some((ledger, load)) = &job.ledger {
         put_back(client, job, ledger, load, notice).await?;
+    }
+    if let Some((ledger, load)) = &job.ledger {
+        for other in ledger.others_with_levers(client, load).await? {
+            notice(&format!(
+                "load {other} has changed {} for its own time and has not taken it back: if nobody works on it any \
+                 more, `inrush recover` does",
+                job.plan.table.qualified()
+            ));
+        }
     }
     let stored = matches!(job.plan.table.kind, RelKind::Table | RelKind::Partitioned);
     let (analyze, vacuum) = (options.analyze, options.levers.quiet_autovacuum);

@@ -110,28 +110,32 @@ impl Counters {
     }
 }
 
-/// The views moved: pg_stat_checkpointer is new in 17, pg_stat_io in 16, its byte columns in 18.
+/// The functions behind pg_stat_wal, pg_stat_bgwriter, pg_stat_checkpointer (17 and newer) and pg_stat_io (16 and newer;
+/// its bytes are new in 18): a new session pays for every view that it opens, and a load may be short.
 fn query(server_version_num: u32) -> String {
     let checkpoints = if server_version_num >= 170_000 {
-        "SELECT num_timed, num_requested, write_time, sync_time FROM pg_catalog.pg_stat_checkpointer"
+        "pg_catalog.pg_stat_get_checkpointer_num_timed(), pg_catalog.pg_stat_get_checkpointer_num_requested(),
+         pg_catalog.pg_stat_get_checkpointer_write_time(), pg_catalog.pg_stat_get_checkpointer_sync_time()"
     } else {
-        "SELECT checkpoints_timed, checkpoints_req, checkpoint_write_time, checkpoint_sync_time
-           FROM pg_catalog.pg_stat_bgwriter"
+        "pg_catalog.pg_stat_get_bgwriter_timed_checkpoints(),
+         pg_catalog.pg_stat_get_bgwriter_requested_checkpoints(),
+         pg_catalog.pg_stat_get_checkpoint_write_time(), pg_catalog.pg_stat_get_checkpoint_sync_time()"
     };
     let extend_bytes = if server_version_num >= 180_000 { "extend_bytes" } else { "extends * op_bytes" };
     let io = if server_version_num >= 160_000 {
         format!(
-            "SELECT sum(extends)::int8, sum({extend_bytes})::int8, sum(writes)::int8, sum(evictions)::int8,
-                    sum(reuses)::int8, sum(fsyncs)::int8
-               FROM pg_catalog.pg_stat_io WHERE backend_type = 'client backend' AND object = 'relation'"
+            "(SELECT sum(extends)::int8, sum({extend_bytes})::int8, sum(writes)::int8, sum(evictions)::int8,
+                     sum(reuses)::int8, sum(fsyncs)::int8
+                FROM pg_catalog.pg_stat_get_io()
+               WHERE backend_type = 'client backend' AND object = 'relation') i"
         )
     } else {
-        "SELECT null::int8, null::int8, null::int8, null::int8, null::int8, null::int8".to_owned()
+        "(SELECT null::int8, null::int8, null::int8, null::int8, null::int8, null::int8) i".to_owned()
     };
     format!(
         "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::int8,
-                w.wal_records, w.wal_fpi, w.wal_buffers_full, c.*, i.*
-           FROM pg_catalog.pg_stat_wal w, ({checkpoints}) c, ({io}) i"
+                w.wal_records, w.wal_fpi, w.wal_buffers_full, {checkpoints}, i.*
+           FROM pg_catalog.pg_stat_get_wal() w, {io}"
     )
 }
 

@@ -48,15 +48,17 @@ const LOOK: &str = "
               FROM pg_catalog.pg_stat_get_backend_idset() AS id) b
      WHERE pid OPERATOR(pg_catalog.=) ANY ($1::int4[])";
 
-/// Settings that matter for loading.
+/// Settings that matter for loading. Not from pg_settings, which makes a row of every setting there is.
 const SETTINGS: &str = "
-    SELECT name::text, pg_catalog.current_setting(name)
-      FROM pg_catalog.pg_settings
-     WHERE name IN ('archive_mode', 'autovacuum', 'block_size', 'checkpoint_completion_target',
-                    'checkpoint_timeout', 'commit_delay', 'data_checksums', 'fsync', 'full_page_writes', 'io_method',
-                    'maintenance_work_mem', 'max_wal_size', 'shared_buffers', 'synchronous_commit',
-                    'synchronous_standby_names', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_sync_method',
-                    'wal_writer_delay', 'wal_writer_flush_after')";
+    SELECT name, setting
+      FROM (SELECT name, pg_catalog.current_setting(name, true) AS setting
+              FROM pg_catalog.unnest(ARRAY[
+                'archive_mode', 'autovacuum', 'block_size', 'checkpoint_completion_target', 'checkpoint_timeout',
+                'commit_delay', 'data_checksums', 'fsync', 'full_page_writes', 'io_method', 'maintenance_work_mem',
+                'max_wal_size', 'shared_buffers', 'synchronous_commit', 'synchronous_standby_names', 'wal_buffers',
+                'wal_compression', 'wal_level', 'wal_sync_method', 'wal_writer_delay', 'wal_writer_flush_after'
+              ]) AS name) s
+     WHERE setting IS NOT NULL";
 
 /// Between two readings of processor times: the kernel counts in steps of some milliseconds.
 const CPU_EVERY: f64 = 0.1;

@@ -22,7 +22,7 @@ pub struct LeverArgs {
 
     /// With --unlogged: make it logged again at the end
     ///
-    /// Writes the table once more. Free of WAL with wal_level=minimal; elsewhere all of it goes to WAL then, about 1.6
+    /// Writes the table once more. Free of WAL with wal_level=minimal; elsewhere all of it goes to WAL then, 1.1 to 1.6
     /// times what a logged load writes.
     #[arg(long, requires = "unlogged")]
     pub then_logged: bool,

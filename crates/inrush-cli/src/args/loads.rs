@@ -110,11 +110,13 @@ pub enum LoadsCommand {
 /// Finish or undo what a dead load left
 ///
 /// Lists the loads that have begun and not ended, ends their connections that no client answers on any more, and
-/// says for each how to go on. Nothing has to be repaired: what is in the table is recorded, the rest is not there.
+/// says for each how to go on. What a dead load has changed about its table (dropped indexes and foreign keys, autovacuum,
+/// an unlogged table) is taken back. Nothing else has to be repaired: what is in the table is recorded, the rest is not
+/// there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  inrush recover                          what is open, and what can be done
+  inrush recover                          make tables what they were; what is open, and what can be done
   inrush recover --finish                 load the rest of every dead load
   inrush recover --finish 12 -- --jobs 8  of load 12, with options for a load
   inrush recover --undo 12                remove the rows of load 12")]

@@ -152,7 +152,7 @@ fn wal(c: &Conditions<'_>, list: &mut List<'_>) {
         let later = if minimal {
             "--then-logged makes the table logged at the end without WAL for the rows"
         } else {
-            "--then-logged writes it all to WAL at the end, 1.6 times what a logged load writes"
+            "--then-logged writes it all to WAL at the end, 1.1 to 1.6 times what a logged load writes"
         };
         list.add(
             "--unlogged",

@@ -76,7 +76,7 @@ pub(crate) async fn check(
     }
     if levers.then_logged && facts.wal_level != "minimal" {
         price.push(format!(
-            "--then-logged: making {table} logged writes all of it once more and all of it to WAL, about 1.6 times \
+            "--then-logged: making {table} logged writes all of it once more and all of it to WAL, 1.1 to 1.6 times \
              the WAL of a logged load (wal_level is {})",
             facts.wal_level
         ));

@@ -422,6 +422,20 @@ impl Report {
                 line(&mut out, "limit", limit.sentence.clone());
                 line(&mut out, "server", profile.split_in_words());
             }
+            if let Some(counters) = &profile.counters {
+                let checkpoints = counters.checkpoints_timed + counters.checkpoints_requested;
+                line(
+                    &mut out,
+                    "wal",
+                    format!(
+                        "{:.0} MB by the whole server, {} full page images, {} checkpoint{}",
+                        counters.wal.bytes as f64 / 1e6,
+                        grouped(counters.wal.full_page_images),
+                        checkpoints,
+                        if checkpoints == 1 { "" } else { "s" }
+                    ),
+                );
+            }
             for blocker in &profile.blockers {
                 line(&mut out, "blocked", format!("{:.0} s by {blocker}", blocker.waited_seconds));
             }

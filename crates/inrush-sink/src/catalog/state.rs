@@ -189,10 +189,16 @@ pub async fn table_state(tx: &Transaction<'_>, table: u32) -> Result<TableState>
 }
 
 impl Target {
-    /// The state of the target, in a transaction of its own.
+    /// The state of the target, in a transaction of its own. Waits while somebody has the table locked for himself.
     pub async fn state(&self, client: &mut Client) -> Result<TableState> {
+        self.state_within(client, "0").await
+    }
+
+    /// As [`Target::state`], but fails if the lock does not go within this time (a value of lock_timeout).
+    pub async fn state_within(&self, client: &mut Client, lock_timeout: &str) -> Result<TableState> {
         let tx = client.transaction().await.map_err(server_error)?;
-        tx.batch_execute(EMPTY_PATH).await.map_err(server_error)?;
+        let timeout = format!("SET LOCAL lock_timeout = '{lock_timeout}'; {EMPTY_PATH}");
+        tx.batch_execute(&timeout).await.map_err(server_error)?;
         let state = table_state(&tx, self.table.oid).await?;
         tx.rollback().await.map_err(server_error)?;
         Ok(state)

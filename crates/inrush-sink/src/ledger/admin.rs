@@ -219,14 +219,15 @@ impl Ledger {
         Ok(UndoOutcome { removed, recorded })
     }
 
-    /// Forgets loads that ended more than `days` ago. Their rows stay; the same command would load them again.
+    /// Forgets loads that ended more than `days` ago, but none that has changed its table and not taken that back. Their rows stay; the same command would load them again.
     pub async fn prune(&self, client: &mut Client, days: i32) -> Result<u64> {
         let tx = client.transaction().await.map_err(server_error)?;
         let gone = tx
             .query(
                 &format!(
-                    "DELETE FROM {}.loads WHERE state <> 'open'
-                        AND finished_at < pg_catalog.now() - pg_catalog.make_interval(days => $1) RETURNING id",
+                    "DELETE FROM {0}.loads WHERE state <> 'open'
+                        AND finished_at < pg_catalog.now() - pg_catalog.make_interval(days => $1)
+                        AND id NOT IN (SELECT load_id FROM {0}.levers WHERE state = 'applied') RETURNING id",
                     self.sql
                 ),
                 &[&days],
@@ -234,7 +235,7 @@ impl Ledger {
             .await
             .map_err(server_error)?;
         let ids: Vec<i64> = gone.iter().map(|r| r.get(0)).collect();
-        for table in ["units", "units_unlogged", "rejects", "rejects_unlogged", "backends"] {
+        for table in ["units", "units_unlogged", "rejects", "rejects_unlogged", "backends", "levers"] {
             tx.execute(&format!("DELETE FROM {}.{table} WHERE load_id = ANY($1)", self.sql), &[&ids])
                 .await
                 .map_err(server_error)?;

@@ -144,6 +144,17 @@ impl Ledger {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
+    /// Other loads that have changed this table and not taken it back.
+    pub async fn others_with_levers(&self, client: &Client, load: &StoredLoad) -> Result<Vec<i64>> {
+        let sql = format!(
+            "SELECT DISTINCT load_id FROM {}.levers
+              WHERE state = 'applied' AND target = $1 AND load_id <> $2 ORDER BY 1",
+            self.sql
+        );
+        let rows = client.query(&sql, &[&load.target, &load.id]).await.map_err(server_error)?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     /// The table is about to be truncated for a load, in this transaction: the entries of its earlier loads go, and
     /// whoever still loads into it is fenced, which waits for units in flight. To be done before the table is locked:
     /// those units hold their load and then ask for the table.
