@@ -386,12 +386,11 @@ fn fast_decides_after_the_first_seconds() {
     let before = database.psql(defs);
     let common = ["rows.csv", "-t", "t", "--no-header", "--fast", "--chunk", "64KiB", "--unit-millis", "200"];
     // The client is held back: making indexes later would bring nothing.
-    let said = load(&database, dir.path(), &[&common[..], &["--max-rate", "9MB"]].concat());
+    let said = load(&database, dir.path(), &[&common[..], &["--max-rate", "4MB"]].concat());
     assert!(said.expect_code(0).stderr.contains("--fast: the indexes stay: the server waits"), "{said:?}");
     // The server is the limit. Whether the rest is worth it depends on the machine; that it is weighed does not.
     let said = load(&database, dir.path(), &[&common[..], &["--again", "--jobs", "2"]].concat());
     said.expect_code(0);
-    eprintln!("{}{}", said.stdout, said.stderr);
     assert_eq!(database.psql(defs), before);
     assert_eq!(database.psql("SELECT count(*) FROM t"), "300000");
 }

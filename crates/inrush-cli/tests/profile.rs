@@ -18,12 +18,13 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Looks at pg_stat_activity a hundred times a second from the first connection of a load to a second after its last.
+/// Looks at pg_stat_activity a hundred times a second from the first connection of a load to a second after its last; if
+/// it sees none, as of a load that is over at once, for five seconds.
 const WATCHER: &str = "
     SET client_min_messages = error;
     CREATE TEMP TABLE looks (kind text, event text);
     DO $$
-    DECLARE seen int; silent int := 0; ever boolean := false;
+    DECLARE seen int; silent int := 0; ever boolean := false; looks_left int := 500;
     BEGIN
       LOOP
         PERFORM pg_stat_clear_snapshot();
@@ -32,7 +33,8 @@ const WATCHER: &str = "
         GET DIAGNOSTICS seen = ROW_COUNT;
         ever := ever OR seen > 0;
         silent := CASE WHEN seen = 0 AND ever THEN silent + 1 ELSE 0 END;
-        EXIT WHEN silent > 60;
+        looks_left := looks_left - 1;
+        EXIT WHEN silent > 60 OR NOT ever AND looks_left < 0;
         PERFORM pg_sleep(0.01);
       END LOOP;
     END $$;

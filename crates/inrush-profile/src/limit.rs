@@ -51,7 +51,9 @@ impl Limit {
                 " went by until rows were sent"
             }
         })?;
-        let every = crowded(counters.map_or(0, |c| c.checkpoints_requested), seconds);
+        let every = counters
+            .filter(|counters| by_size(counters, settings))
+            .and_then(|counters| crowded(counters.checkpoints_requested, seconds));
         if let Some(every) = every {
             let size = settings.get("max_wal_size").map_or(String::new(), |size| format!(" of {size}"));
             sentence += &format!(", with a checkpoint every {every:.1} s because of max_wal_size{size}");
@@ -65,7 +67,7 @@ impl Limit {
         let (class, share, mut sentence) = named(samples, split, Class::in_words_of_others, |_| "")?;
         let every = forced.and_then(|(checkpoints, seconds)| crowded(checkpoints, seconds));
         if let Some(every) = every {
-            sentence += &format!(", with a checkpoint every {every:.1} s because of max_wal_size");
+            sentence += &format!(", with a forced checkpoint every {every:.1} s");
         }
         Some(Limit { class, share, sentence, checkpoint_every_seconds: every })
     }
@@ -94,6 +96,27 @@ fn named(
         sentence += &format!(", and {}: {:.0} %", words(other.class), other.share * 100.0);
     }
     Some((most.class, most.share, sentence))
+}
+
+/// Whether the WAL between two requested checkpoints is enough for `max_wal_size` to have asked for them: a checkpoint
+/// begins at about half of it (xlog.c, CalculateCheckpointSegments). Somebody else may ask, too: CHECKPOINT, CREATE
+/// DATABASE, a base backup.
+fn by_size(counters: &Counters, settings: &BTreeMap<String, String>) -> bool {
+    let Some(size) = settings.get("max_wal_size").and_then(|size| bytes(size)) else { return true };
+    counters.wal.bytes >= counters.checkpoints_requested.saturating_mul(size / 4)
+}
+
+/// `64MB` as the server writes it (guc.c), in bytes.
+fn bytes(size: &str) -> Option<u64> {
+    let digits = size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len());
+    let unit = match &size[digits..] {
+        "kB" => 10,
+        "MB" => 20,
+        "GB" => 30,
+        "TB" => 40,
+        _ => return None,
+    };
+    size[..digits].parse::<u64>().ok()?.checked_shl(unit)
 }
 
 /// Seconds between checkpoints that were forced, if there were several in a short time.
@@ -142,7 +165,8 @@ mod tests {
 
     #[test]
     fn names_checkpoints_and_what_the_client_did() {
-        let counters = Counters { checkpoints_requested: 20, ..Counters::default() };
+        let mut counters = Counters { checkpoints_requested: 20, ..Counters::default() };
+        counters.wal.bytes = 20 << 25;
         let settings = BTreeMap::from([("max_wal_size".to_owned(), "64MB".to_owned())]);
         let limit =
             Limit::of(500, &split(Class::Wal, 0.6), ClientShare::default(), Some(&counters), 10.0, &settings);
@@ -150,6 +174,11 @@ mod tests {
             limit.unwrap().sentence,
             "WAL write and sync: 60 % of backend time, with a checkpoint every 0.5 s because of max_wal_size of 64MB"
         );
+        // Too little WAL for that: somebody else asks for checkpoints.
+        counters.wal.bytes = 20 << 20;
+        let limit =
+            Limit::of(500, &split(Class::Wal, 0.6), ClientShare::default(), Some(&counters), 10.0, &settings);
+        assert_eq!(limit.unwrap().sentence, "WAL write and sync: 60 % of backend time");
         let client = ClientShare { input: 3.0, encode: 1.0, send: 0.5 };
         let limit = Limit::of(500, &split(Class::Client, 0.4), client, None, 10.0, &settings).unwrap();
         assert_eq!(limit.sentence, "the client: 40 % of backend time went by until input was read");
