@@ -13,16 +13,24 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// One load at a time: two samplers agree on what goes on, not on which of eight loads a machine lets run next.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Looks at pg_stat_activity a hundred times a second from the first connection of a load to a second after its last; if
-/// it sees none, as of a load that is over at once, for five seconds.
+/// it sees none, as of a load that is over at once, for five seconds. Holds advisory lock 1 once it looks.
 const WATCHER: &str = "
     SET client_min_messages = error;
     CREATE TEMP TABLE looks (kind text, event text);
+    SELECT FROM pg_advisory_lock(1);
     DO $$
     DECLARE seen int; silent int := 0; ever boolean := false; looks_left int := 500;
     BEGIN
@@ -39,6 +47,10 @@ const WATCHER: &str = "
       END LOOP;
     END $$;
     SELECT kind, event, count(*) FROM looks GROUP BY 1, 2";
+
+const WATCHER_LOOKS: &str = "
+    SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// Shares by what a person would make of the events, without our code.
 fn shares(looks: &str) -> BTreeMap<&'static str, f64> {
@@ -112,6 +124,11 @@ impl Watched {
 fn watched(database: &Database<'_>, url: &str, dir: &Path, args: &[&str]) -> Watched {
     let mut watcher = database.server().psql_command(database.name());
     let watcher = watcher.args(["-XqAt", "-c", WATCHER]).stdout(Stdio::piped()).spawn().expect("psql");
+    let late = Instant::now() + PATIENCE;
+    while database.psql(WATCHER_LOOKS) == "0" {
+        assert!(Instant::now() < late, "the watcher does not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let mut command = inrush(dir);
     command.args([
         "load",
@@ -159,10 +176,11 @@ fn durable_server(version: impl Into<Version>, conf: &[(&str, &str)]) -> Postgre
 #[test]
 fn many_sessions_and_one_table() {
     require_server!(15);
+    let _alone = alone();
     let server = durable_server(15, &[("shared_buffers", "256MB"), ("max_wal_size", "4GB")]);
     for kind in ["UNLOGGED", ""] {
         let database = server.fresh_database();
-        let dir = place(&database, 250_000, kind);
+        let dir = place(&database, 1_000_000, kind);
         let load = watched(&database, &database.url(), dir.path(), &["--jobs", "8"]);
         load.agrees();
         // One relation, eight sessions: they do meet at its end, whatever else there is.
@@ -173,9 +191,10 @@ fn many_sessions_and_one_table() {
 #[test]
 fn commits_that_wait_for_the_disk() {
     require_server!(15);
+    let _alone = alone();
     let server = durable_server(15, &[]);
     let database = server.fresh_database();
-    let dir = place(&database, 30_000, "");
+    let dir = place(&database, 60_000, "");
     // A transaction for each few rows: what is left to wait for is the sync of WAL.
     let small = ["--jobs", "4", "--chunk", "4KiB", "--unit-bytes", "4KiB", "--unit-millis", "1"];
     watched(&database, &database.url(), dir.path(), &small).agrees();
@@ -184,9 +203,10 @@ fn commits_that_wait_for_the_disk() {
 #[test]
 fn checkpoints_one_after_the_other() {
     require_server!(15);
+    let _alone = alone();
     let server = durable_server(15, &[("max_wal_size", "32MB"), ("min_wal_size", "32MB")]);
     let database = server.fresh_database();
-    let dir = place(&database, 400_000, "");
+    let dir = place(&database, 1_600_000, "");
     let load = watched(&database, &database.url(), dir.path(), &["--jobs", "2"]);
     load.agrees();
     assert!(load.sentence().contains("with a checkpoint every"), "{}", load.sentence());
@@ -195,6 +215,7 @@ fn checkpoints_one_after_the_other() {
 
 #[test]
 fn somebody_holds_a_lock() {
+    let _alone = alone();
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = place(&database, 20_000, "");
     let mut holder = database.server().psql_command(database.name());
@@ -225,6 +246,7 @@ fn somebody_holds_a_lock() {
 
 #[test]
 fn a_slow_client() {
+    let _alone = alone();
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = place(&database, 20_000, "");
     let slow = ["--jobs", "2", "--max-rate", "4MB", "--chunk", "64KiB"];
@@ -236,10 +258,12 @@ fn a_slow_client() {
 
 #[test]
 fn a_full_network() {
+    let _alone = alone();
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = place(&database, 20_000, "");
     let proxy = Proxy::start(database.server());
-    proxy.throttle(4_000_000);
+    // Some seconds: connecting and the end of it are to weigh little.
+    proxy.throttle(2_000_000);
     let load = watched(&database, &database.tcp_url_via(proxy.port()), dir.path(), &["--jobs", "2"]);
     load.agrees();
     assert_eq!(load.limit(), "network");
@@ -247,6 +271,7 @@ fn a_full_network() {
 
 #[test]
 fn a_short_load_and_one_that_is_not_sampled() {
+    let _alone = alone();
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = place(&database, 10_000, "");
     let load = watched(&database, &database.url(), dir.path(), &["--sample-hz", "0", "--max-rate", "10MB"]);
@@ -260,6 +285,7 @@ fn a_short_load_and_one_that_is_not_sampled() {
 /// Every field of the page is there, and every field that is there is on the page.
 #[test]
 fn the_profile_is_as_documented() {
+    let _alone = alone();
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = place(&database, 10_000, "");
     let load = watched(&database, &database.url(), dir.path(), &["--max-rate", "8MB", "--chunk", "64KiB"]);

@@ -41,11 +41,16 @@ impl SamplerOptions {
 /// text of addresses. They answer for backends of roles that this one belongs to. In 15 a backend's number is its
 /// place in the snapshot of this statement (backend_status.c, pgstat_read_current_status): numbers cannot be kept
 /// between looks.
+///
+/// The sleep of at most $2 seconds is before the wait events are read, which are those of that moment. A question that
+/// comes through the network that the rows come through arrives just behind some of them: without the sleep the
+/// backends would be seen at work too often.
 const LOOK: &str = "
     SELECT pid, pg_catalog.pg_stat_get_backend_wait_event_type(id),
            pg_catalog.pg_stat_get_backend_wait_event(id)
       FROM (SELECT id, pg_catalog.pg_stat_get_backend_pid(id) AS pid
               FROM pg_catalog.pg_stat_get_backend_idset() AS id) b
+     CROSS JOIN pg_catalog.pg_sleep(pg_catalog.random() OPERATOR(pg_catalog.*) $2)
      WHERE pid OPERATOR(pg_catalog.=) ANY ($1::int4[])";
 
 /// Settings that matter for loading. Not from pg_settings, which makes a row of every setting there is.
@@ -341,7 +346,8 @@ impl<'a> Sampler<'a> {
     /// What each backend waits for now.
     async fn look(&self, lanes: &[(i32, Stage)]) -> Result<HashMap<i32, WaitEvent>> {
         let pids: Vec<i32> = lanes.iter().map(|(pid, _)| *pid).collect();
-        let rows = self.connected.client.query(&self.look, &[&pids]).await.map_err(server_error)?;
+        let sleep = self.interval.as_secs_f64() / 2.0;
+        let rows = self.connected.client.query(&self.look, &[&pids, &sleep]).await.map_err(server_error)?;
         Ok(rows
             .iter()
             .map(|row| {
