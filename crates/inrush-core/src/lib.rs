@@ -23,5 +23,5 @@ pub use limits::Limits;
 pub use position::Position;
 pub use record::{BadRecord, FieldSource, Fields, Record};
 pub use reject::{Reject, RejectOrigin};
-pub use table::{Column, Default, Generated, Identity, RelKind, Table, quote_ident};
+pub use table::{Column, Default, Generated, Identity, RelKind, Table, quote_ident, quote_literal};
 pub use types::{BaseType, PgType, TypeKind};

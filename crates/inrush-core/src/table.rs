@@ -109,9 +109,22 @@ pub fn quote_ident(name: &str) -> String {
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
+/// A string for SQL, whatever standard_conforming_strings is.
+pub fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::quote_ident;
+    use super::{quote_ident, quote_literal};
+
+    #[test]
+    fn literals_are_quoted() {
+        assert_eq!(quote_literal("16GB"), "'16GB'");
+        assert_eq!(quote_literal("it's"), "'it''s'");
+        assert_eq!(quote_literal(r"a\'b"), r"E'a\\''b'");
+    }
 
     #[test]
     fn quotes_what_could_be_misread() {

@@ -4,7 +4,7 @@ use crate::runtime::block_on;
 use crate::statements::Statements;
 use crate::table::{Table, printable};
 use futures_util::StreamExt;
-use inrush_core::{Code, Error, Result, quote_ident};
+use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -156,11 +156,6 @@ fn as_written(name: &str) -> String {
     let parses =
         name.contains('"') || name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.'));
     if parses { name.to_owned() } else { quote_ident(name) }
-}
-
-fn quote_literal(text: &str) -> String {
-    // Backslashes are plain characters: standard_conforming_strings is on.
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// Runs one statement and prints what it gives; whether the server took it.

@@ -31,6 +31,6 @@ pub use counters::{Counters, TableIo, WalCounters};
 pub use events::WaitEvent;
 pub use lanes::{Lane, Lanes, Stage};
 pub use limit::Limit;
-pub use profile::{ClassShare, ClientShare, EventShare, Profile};
+pub use profile::{ClassShare, ClientShare, EventShare, Profile, setting_bytes};
 pub use sampler::{Recorder, SamplerOptions, run};
 pub use series::Series;

@@ -2,7 +2,7 @@
 
 use crate::class::Class;
 use crate::counters::Counters;
-use crate::profile::{ClassShare, ClientShare};
+use crate::profile::{ClassShare, ClientShare, setting_bytes};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -102,21 +102,8 @@ fn named(
 /// begins at about half of it (xlog.c, CalculateCheckpointSegments). Somebody else may ask, too: CHECKPOINT, CREATE
 /// DATABASE, a base backup.
 fn by_size(counters: &Counters, settings: &BTreeMap<String, String>) -> bool {
-    let Some(size) = settings.get("max_wal_size").and_then(|size| bytes(size)) else { return true };
+    let Some(size) = settings.get("max_wal_size").and_then(|size| setting_bytes(size)) else { return true };
     counters.wal.bytes >= counters.checkpoints_requested.saturating_mul(size / 4)
-}
-
-/// `64MB` as the server writes it (guc.c), in bytes.
-fn bytes(size: &str) -> Option<u64> {
-    let digits = size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len());
-    let unit = match &size[digits..] {
-        "kB" => 10,
-        "MB" => 20,
-        "GB" => 30,
-        "TB" => 40,
-        _ => return None,
-    };
-    size[..digits].parse::<u64>().ok()?.checked_shl(unit)
 }
 
 /// Seconds between checkpoints that were forced, if there were several in a short time.

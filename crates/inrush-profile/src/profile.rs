@@ -98,3 +98,17 @@ impl Profile {
             .join(", ")
     }
 }
+
+/// A size as the server prints it: `8192`, `64kB`, `16MB`, `1GB` (guc.c, memory_unit_conversion_table).
+pub fn setting_bytes(text: &str) -> Option<u64> {
+    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let factor = match &text[unit..] {
+        "" | "B" => 1,
+        "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        "GB" => 1 << 30,
+        "TB" => 1 << 40,
+        _ => return None,
+    };
+    text[..unit].parse::<u64>().ok()?.checked_mul(factor)
+}

@@ -1,7 +1,7 @@
 //! Which levers address what a load was limited by. Says, never pulls.
 
 use crate::plan::WirePath;
-use inrush_profile::{Blocker, Class, Profile};
+use inrush_profile::{Blocker, Class, Profile, setting_bytes};
 use inrush_sink::catalog::TableState;
 use serde::Serialize;
 
@@ -492,7 +492,7 @@ impl Conditions<'_> {
 
     /// A setting that is a size, in bytes.
     fn size(&self, name: &str) -> Option<u64> {
-        bytes(self.setting(name)?)
+        setting_bytes(self.setting(name)?)
     }
 
     /// Share of these wait events together; their names without regard to case.
@@ -502,23 +502,9 @@ impl Conditions<'_> {
     }
 }
 
-/// A size as the server prints it: `8192`, `64kB`, `16MB`, `1GB` (guc.c, memory_unit_conversion_table).
-fn bytes(text: &str) -> Option<u64> {
-    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let factor = match &text[unit..] {
-        "" | "B" => 1,
-        "kB" => 1 << 10,
-        "MB" => 1 << 20,
-        "GB" => 1 << 30,
-        "TB" => 1 << 40,
-        _ => return None,
-    };
-    text[..unit].parse::<u64>().ok()?.checked_mul(factor)
-}
-
 /// Indexes that can be made after the rows.
 pub(crate) fn deferrable(state: &TableState) -> usize {
-    state.indexes.iter().filter(|index| super::indexes::obstacle(index).is_none()).count()
+    super::indexes::deferrable(state).count()
 }
 
 /// The major version in what a server says of itself: `15.18 (Debian ...)`, `19beta1`.

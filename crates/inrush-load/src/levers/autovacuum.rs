@@ -1,7 +1,7 @@
 //! `--quiet-autovacuum`: autovacuum leaves the table alone while it is loaded.
 
-use super::{Hand, Pulled, begin, begin_back, commit, detail, quote_literal, table_name};
-use inrush_core::Result;
+use super::{Hand, Pulled, begin, begin_back, commit, detail, table_name};
+use inrush_core::{Result, quote_literal};
 use inrush_sink::catalog::{Target, table_state};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{Ledger, LeverStep, Settled};

@@ -58,7 +58,7 @@ pub(crate) async fn check(
     unlogged(levers, &state, &table)?;
     named_indexes(levers, &state, &table)?;
     let names = levers.defer_indexes.as_deref().unwrap_or_default();
-    let forbidding = unique::chosen(names, &state)?;
+    let forbidding = unique::chosen(names, &state);
     if let (Some(index), Some(jobs)) = (forbidding.first(), options.jobs.filter(|jobs| *jobs > 1)) {
         return Err(Error::new(
             Code::Usage,
@@ -186,9 +186,7 @@ fn named_indexes(levers: &LeverOptions, state: &TableState, table: &str) -> Resu
             };
             return Err(Error::new(Code::Table, format!("{table} has no index {name:?}")).hint(hint));
         };
-        // Those that forbid something have rules of their own.
-        let forbids = index.unique || index.exclusion;
-        if let (Some(obstacle), false) = (indexes::obstacle(index), forbids) {
+        if let Some(obstacle) = indexes::obstacle(index) {
             return Err(Error::new(
                 Code::Table,
                 format!("--defer-indexes is impossible for {name:?}: it {obstacle}"),

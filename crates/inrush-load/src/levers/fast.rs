@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::plan::Plan;
 use inrush_core::Result;
 use inrush_profile::Class;
-use inrush_sink::catalog::{TableState, Target};
+use inrush_sink::catalog::Target;
 use inrush_sink::connect::connect;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -63,8 +63,6 @@ pub(super) async fn at_once(
     client: &mut Client,
     hand: &mut Hand<'_>,
     target: &Target,
-    state: &TableState,
-    plan_bytes: Option<u64>,
 ) -> Result<Vec<Pulled>> {
     let asked: &LeverOptions = &hand.options.levers;
     let mut pulled = Vec::new();
@@ -72,14 +70,15 @@ pub(super) async fn at_once(
         (hand.notice)("--fast: nothing is chosen: only the owner of the table may change it");
         return Ok(pulled);
     }
-    let input = plan_bytes;
+    let state = target.state(client).await?;
+    let input = hand.bytes;
     let table = u64::try_from(state.bytes).unwrap_or_default();
     let size = |bytes: u64| format!("{} MB", bytes.div_ceil(1_000_000));
     if !asked.quiet_autovacuum && input.is_some_and(|input| input >= WORTH_VACUUM) {
         let why = format!("chosen by --fast: {} come", size(input.unwrap_or_default()));
         pulled.extend(autovacuum::pull(client, hand, target).await?.map(|p| Pulled { why: Some(why), ..p }));
     }
-    let deferrable = eligible(state);
+    let deferrable = indexes::deferrable(&state).count();
     if asked.defer_indexes.is_none() && deferrable > 0 && by_size(input, table) == Choice::Now {
         let why = format!(
             "chosen by --fast: {} come to the {} that are there",
@@ -92,10 +91,6 @@ pub(super) async fn at_once(
         (hand.notice)("--fast: the table has no index that could be made later");
     }
     Ok(pulled)
-}
-
-fn eligible(state: &TableState) -> usize {
-    state.indexes.iter().filter(|index| indexes::obstacle(index).is_none()).count()
 }
 
 /// Looks at the profile of the first seconds, and drops the indexes in the middle of the load where that pays. The
@@ -125,7 +120,7 @@ pub(crate) async fn after_first_seconds(
     };
     let target = inrush_sink::catalog::describe(client, &name).await?;
     let state = target.state(client).await?;
-    let deferrable = eligible(&state);
+    let deferrable = indexes::deferrable(&state).count();
     if !target.access.owned || deferrable == 0 {
         return Ok(Vec::new());
     }

@@ -4,8 +4,8 @@
 //! each row. It comes back NOT VALID, from when on other writers are checked again, and is then validated, which
 //! reads the table but blocks nobody.
 
-use super::{Hand, Pulled, begin, begin_back, commit, count_of, detail, quote_literal, table_name};
-use inrush_core::{Code, Error, Result, quote_ident};
+use super::{Hand, Pulled, begin, begin_back, commit, count_of, detail, table_name};
+use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
 use inrush_sink::catalog::{EMPTY_PATH, ForeignKey, table_state};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{Ledger, LeverStep, Settled};

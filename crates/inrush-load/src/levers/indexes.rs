@@ -3,9 +3,9 @@
 //! Only indexes that no constraint and nothing else depends on. Between the two, queries do without them; while they
 //! are made, other writers wait (CREATE INDEX holds a SHARE lock), readers do not.
 
-use super::{Hand, Pulled, begin, begin_back, commit, count_of, detail, quote_literal, table_name};
-use inrush_core::{Code, Error, Result, quote_ident};
-use inrush_sink::catalog::{Index, table_state};
+use super::{Hand, Pulled, begin, begin_back, commit, count_of, detail, table_name};
+use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
+use inrush_sink::catalog::{Index, TableState, table_state};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
@@ -27,31 +27,14 @@ struct Detail {
     after: String,
 }
 
-/// Why an index is not deferred; `None` if it can be.
-pub(super) fn obstacle(index: &Index) -> Option<&'static str> {
-    if index.primary {
-        Some("is the primary key")
-    } else if index.exclusion {
-        Some("is an exclusion constraint")
-    } else if index.replica_identity {
-        Some("is the replica identity")
-    } else if !index.depending_keys.is_empty() {
-        Some("has foreign keys that depend on it")
-    } else if index.unique {
-        Some("is unique")
-    } else if index.constraint.is_some() {
-        Some("belongs to a constraint")
-    } else if index.inherited {
-        Some("belongs to an index of the partitioned table")
-    } else if !index.valid {
-        Some("is not valid")
-    } else {
-        None
-    }
+/// Whether an index forbids rows: then it is deferred only where it is named (`unique.rs`). Whatever is behind a
+/// constraint is one of these.
+pub(super) fn forbids(index: &Index) -> bool {
+    index.unique || index.exclusion
 }
 
-/// Why an index that forbids something is not deferred even where it is named; `None` if it can be.
-pub(super) fn obstacle_of_forbidding(index: &Index) -> Option<&'static str> {
+/// Why an index is not deferred even where it is named; `None` if it can be.
+pub(super) fn obstacle(index: &Index) -> Option<&'static str> {
     if index.replica_identity {
         Some("is the replica identity")
     } else if !index.depending_keys.is_empty() {
@@ -63,6 +46,11 @@ pub(super) fn obstacle_of_forbidding(index: &Index) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// The indexes that can be made after the rows by anybody's leave.
+pub(super) fn deferrable(state: &TableState) -> impl Iterator<Item = &Index> {
+    state.indexes.iter().filter(|index| !forbids(index) && obstacle(index).is_none())
 }
 
 /// The statements that give an index the properties that its definition does not have.
@@ -88,11 +76,8 @@ pub(super) async fn pull(
 ) -> Result<Option<Pulled>> {
     let tx = begin(client, hand.ledger, hand.load).await?;
     let state = table_state(&tx, hand.load.target).await?;
-    let chosen: Vec<Index> = state
-        .indexes
-        .into_iter()
-        .filter(|index| obstacle(index).is_none() && (names.is_empty() || names.contains(&index.name)))
-        .collect();
+    let chosen: Vec<Index> =
+        deferrable(&state).filter(|index| names.is_empty() || names.contains(&index.name)).cloned().collect();
     // As the definitions have it: the server quotes what it thinks it must.
     let table = table_name(&tx, hand.load.target).await?.unwrap_or_else(|| hand.table.qualified());
     let mut dropped = Vec::new();

@@ -150,9 +150,7 @@ pub(crate) async fn pull(hand: &mut Hand<'_>, target: &Target, conninfo: &ConnIn
         pulled.extend(indexes::pull(client, hand, &names).await?);
     }
     if wanted.fast {
-        let state = target.state(client).await?;
-        let bytes = hand.bytes;
-        pulled.extend(fast::at_once(client, hand, target, &state, bytes).await?);
+        pulled.extend(fast::at_once(client, hand, target).await?);
     }
     Ok(pulled)
 }
@@ -290,25 +288,7 @@ fn detail<T: serde::de::DeserializeOwned>(step: &LeverStep) -> Result<T> {
     })
 }
 
-/// `a text` as a literal of SQL.
-fn quote_literal(text: &str) -> String {
-    if text.contains('\\') {
-        format!(" E'{}'", text.replace('\\', r"\\").replace('\'', "''"))
-    } else {
-        format!("'{}'", text.replace('\'', "''"))
-    }
-}
-
 /// `3 indexes`, `1 index`
 fn count_of(n: usize, one: &str, many: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn literals() {
-        assert_eq!(super::quote_literal("it's"), "'it''s'");
-        assert_eq!(super::quote_literal(r"a\'b"), r" E'a\\''b'");
-    }
 }

@@ -5,26 +5,16 @@
 //! records they came from is not known then; where rejects are allowed the load is done once more with the index in
 //! place, and the server says of each row.
 
-use super::{indexes, quote_literal};
-use inrush_core::{Code, Error, Result, Table, quote_ident};
+use super::indexes;
+use inrush_core::{Code, Error, Result, Table, quote_ident, quote_literal};
 use inrush_sink::catalog::{Index, TableState};
 use inrush_sink::failure::{Failure, server_error};
 use tokio_postgres::Client;
 
-/// The named indexes that forbid something. `Err` for one that something else depends on.
-pub(super) fn chosen(names: &[String], state: &TableState) -> Result<Vec<Index>> {
+/// The named indexes that forbid something.
+pub(super) fn chosen(names: &[String], state: &TableState) -> Vec<Index> {
     let named = state.indexes.iter().filter(|index| names.contains(&index.name));
-    let forbidding = named.filter(|index| index.unique || index.exclusion);
-    forbidding
-        .map(|index| match indexes::obstacle_of_forbidding(index) {
-            None => Ok(index.clone()),
-            Some(obstacle) => Err(Error::new(
-                Code::Table,
-                format!("--defer-indexes is impossible for {:?}: it {obstacle}", index.name),
-            )
-            .hint("Name other indexes, or none: then those that can be deferred are.")),
-        })
-        .collect()
+    named.filter(|index| indexes::forbids(index)).cloned().collect()
 }
 
 /// Locks the table against everybody else and drops the indexes, in the load's transaction.

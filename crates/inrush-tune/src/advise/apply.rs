@@ -6,7 +6,7 @@
 
 use super::facts::{self, ServerFacts};
 use super::{Advice, Effect, Report, rules};
-use inrush_core::{Code, Error, Result, quote_ident};
+use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{AppliedSetting, Ledger};
 use serde::Serialize;
@@ -301,26 +301,13 @@ fn refused(error: &str) -> Error {
 
 /// `ALTER SYSTEM SET name = 'value';`
 pub(super) fn set_sql(setting: &str, value: &str) -> String {
-    format!("ALTER SYSTEM SET {setting} = {};", literal(value))
-}
-
-/// A string for SQL, whatever standard_conforming_strings is.
-pub(super) fn literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
+    format!("ALTER SYSTEM SET {setting} = {};", quote_literal(value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::rules::made_up::{server, set};
     use super::*;
-
-    #[test]
-    fn literals_are_quoted() {
-        assert_eq!(literal("16GB"), "'16GB'");
-        assert_eq!(literal("it's"), "'it''s'");
-        assert_eq!(literal(r"a\'b"), r"E'a\\''b'");
-    }
 
     #[test]
     fn only_what_needs_no_restart_and_gives_nothing_up_is_applied() {

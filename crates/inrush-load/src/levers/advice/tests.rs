@@ -1,7 +1,9 @@
-use super::{Conditions, LeverAdvice, advise, bytes, major_version};
+use super::{Conditions, LeverAdvice, advise, major_version};
 use crate::plan::WirePath;
 use crate::report::made_up::{profile, settings};
-use inrush_profile::{Blocker, Class, ClientShare, Counters, EventShare, Profile, WalCounters};
+use inrush_profile::{
+    Blocker, Class, ClientShare, Counters, EventShare, Profile, WalCounters, setting_bytes,
+};
 
 fn conditions(profile: &Profile) -> Conditions<'_> {
     Conditions {
@@ -218,8 +220,11 @@ fn client_and_network() {
 
 #[test]
 fn what_servers_say() {
-    assert_eq!(["8192", "512kB", "16MB", "1GB"].map(bytes), [8192, 512 << 10, 16 << 20, 1 << 30].map(Some));
-    assert_eq!(["", "-1", "many"].map(bytes), [None; 3]);
+    assert_eq!(
+        ["8192", "512kB", "16MB", "1GB"].map(setting_bytes),
+        [8192, 512 << 10, 16 << 20, 1 << 30].map(Some)
+    );
+    assert_eq!(["", "-1", "many"].map(setting_bytes), [None; 3]);
     assert_eq!(major_version("15.18 (Debian 15.18-1)"), Some(15));
     assert_eq!(major_version("19beta1"), Some(19));
     assert_eq!(major_version(""), None);

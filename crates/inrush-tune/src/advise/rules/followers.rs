@@ -133,8 +133,7 @@ fn slot_finding(slot: &Slot, facts: &ServerFacts) -> Option<Finding> {
         return None;
     }
     let name = &slot.name;
-    let drop =
-        format!("SELECT pg_catalog.pg_drop_replication_slot({});", crate::advise::apply::literal(name));
+    let drop = format!("SELECT pg_catalog.pg_drop_replication_slot({});", inrush_core::quote_literal(name));
     if slot.wal_status.as_deref() == Some("lost") {
         return Some(Finding {
             about: "lost-slot",
