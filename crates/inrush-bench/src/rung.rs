@@ -18,6 +18,9 @@ pub struct Rung {
     /// Statements that make its indexes before the run, with `{table}` for its name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub index: Vec<String>,
+    /// A column with a foreign key, to a table that has all values of it and no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_key: Option<String>,
     /// The table has been filled with the same rows, all but the last of them deleted, and vacuumed: a load finds
     /// its pages there, and the relation need not grow.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -91,6 +94,7 @@ impl Rung {
             about: String::new(),
             unlogged: false,
             index: Vec::new(),
+            foreign_key: None,
             pre_extended: false,
             sessions: Vec::new(),
             block_size: USUAL_BLOCK_SIZE,
@@ -121,6 +125,9 @@ impl Rung {
             1 => "1 index".to_owned(),
             n => format!("{n} indexes"),
         });
+        if self.foreign_key.is_some() {
+            words.push("foreign key".to_owned());
+        }
         if self.pre_extended {
             words.push("pre-extended".to_owned());
         }

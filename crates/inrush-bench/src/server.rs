@@ -145,10 +145,17 @@ impl Server {
             self.sql(&statement.replace("{table}", TABLE))?;
         }
         let mut before = Found::default();
+        if let Some(column) = &rung.foreign_key {
+            self.copy(text)?;
+            self.sql(&format!(
+                "CREATE TABLE {SCHEMA}.referenced AS SELECT DISTINCT {column} FROM {TABLE}; TRUNCATE {TABLE}; \
+                 ALTER TABLE {SCHEMA}.referenced ADD PRIMARY KEY ({column}); \
+                 ALTER TABLE {TABLE} ADD FOREIGN KEY ({column}) REFERENCES {SCHEMA}.referenced"
+            ))?;
+            self.sql(&format!("VACUUM ANALYZE {SCHEMA}.referenced"))?;
+        }
         if rung.pre_extended {
-            let rows = File::open(text)
-                .map_err(|e| Error::new(Code::Internal, format!("cannot read {}: {e}", text.display())))?;
-            self.sql_with(&format!("COPY {TABLE} FROM STDIN"), rows.into())?;
+            self.copy(text)?;
             // The last row is on the last page: VACUUM gives no page back to the file system, and enters all of
             // them in the free space map.
             self.sql(&format!("DELETE FROM {TABLE} WHERE ctid <> (SELECT max(ctid) FROM {TABLE})"))?;
@@ -157,6 +164,13 @@ impl Server {
         }
         self.checkpoint()?;
         Ok(before)
+    }
+
+    /// Fills the table from COPY text.
+    fn copy(&self, text: &Path) -> Result<()> {
+        let rows = File::open(text)
+            .map_err(|e| Error::new(Code::Internal, format!("cannot read {}: {e}", text.display())))?;
+        self.sql_with(&format!("COPY {TABLE} FROM STDIN"), rows.into()).map(drop)
     }
 
     /// Removes what a run left.
@@ -270,11 +284,15 @@ mod tests {
             assert_eq!(server.sql(&persistence).unwrap(), expected, "{}", rung.name);
             let indexes = format!("SELECT count(*) FROM pg_index WHERE indrelid = '{TABLE}'::regclass");
             assert_eq!(server.sql(&indexes).unwrap(), rung.index.len().to_string(), "{}", rung.name);
+            let keys = format!(
+                "SELECT count(*) FROM pg_constraint WHERE contype = 'f' AND conrelid = '{TABLE}'::regclass"
+            );
+            assert_eq!(server.sql(&keys).unwrap(), u8::from(rung.foreign_key.is_some()).to_string());
             assert_eq!(before.rows, u64::from(rung.pre_extended));
             let full = u64::from(facts.block_size);
             assert_eq!(before.bytes >= rows * 400, rung.pre_extended, "{}: {before:?}", rung.name);
 
-            server.sql_with(&format!("COPY {TABLE} FROM STDIN"), File::open(&text).unwrap().into()).unwrap();
+            server.copy(&text).unwrap();
             let found = server.found(&before).unwrap();
             assert_eq!(found.rows, rows, "{}", rung.name);
             // The row that is left there takes the place of one of the others.
