@@ -1,0 +1,186 @@
+/*
+ * inrush.h
+ *	  What the parts of the extension share. docs/format-inrush.md has the format they speak.
+ *
+ *	  command.c    takes COPY ... (FORMAT inrush), checks who may, drives the rest
+ *	  qualify.c    which tables qualify, and why not
+ *	  layout.c     columns, classes and fingerprint; inrush.plan()
+ *	  stream.c     CopyData messages to blocks
+ *	  verify.c     blocks to verified rows; datum.c: one value of one type
+ *	  form.c       verified rows to tuples, where a column is received or filled in
+ *	  append.c     tuples into the heap
+ *	  index.c      into the indexes
+ *
+ * Portions of this extension follow the calling sequences of PostgreSQL's own COPY (copyfrom.c), with which it
+ * shares the license.
+ */
+#ifndef INRUSH_H
+#define INRUSH_H
+
+#include "postgres.h"
+
+#include "access/tupdesc.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "nodes/execnodes.h"
+#include "nodes/parsenodes.h"
+#include "parser/parse_node.h"
+#include "utils/hsearch.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+
+#define INRUSH_FORMAT_VERSION 1
+#define INRUSH_HEADER_SIZE 64
+#define INRUSH_MAGIC "INRU"
+/* A payload of several frames; one of a single frame ends before palloc does. */
+#define INRUSH_MAX_PAYLOAD (1024 * 1024)
+#define INRUSH_MAX_SINGLE ((uint32) 1024 * 1024 * 1024 - 64 * 1024)
+#define INRUSH_FLAG_CRC 0x0001
+
+/* How a column travels. */
+typedef enum InrushClass
+{
+	INRUSH_DROPPED,
+	INRUSH_NATIVE,				/* in its stored form, verified byte by byte */
+	INRUSH_RECEIVE,				/* as the type's receive function reads it, in a varlena */
+	INRUSH_REFUSE				/* not at all */
+} InrushClass;
+
+/* What a value of a native type must be; datum.c. */
+typedef enum InrushCheck
+{
+	CHECK_NOTHING,				/* any bits are a value */
+	CHECK_BOOL,
+	CHECK_DATE,
+	CHECK_TIMESTAMP,
+	CHECK_TIME,
+	CHECK_TIMETZ,
+	CHECK_NAME,
+	CHECK_TEXT,					/* text, varchar, bpchar */
+	CHECK_NUMERIC,
+	CHECK_ENUM,
+	CHECK_BYTES					/* bytea, and what is to be received */
+} InrushCheck;
+
+typedef struct InrushColumn
+{
+	InrushClass class;
+	bool		sent;			/* in the column list */
+	bool		not_null;		/* and sent: a frame must have a value */
+	bool		plain;			/* storage 'p': no short varlena */
+	uint8		align;			/* in the frame, in bytes */
+	int16		length;			/* in the frame; -1 for a varlena */
+	InrushCheck check;
+	Oid			type;
+	Oid			base;			/* under the domains */
+	int32		typmod;			/* of the base type */
+	bool		enumeration;
+	int64		unit;			/* microseconds a time must be a multiple of; 1 for any */
+	const char *name;
+
+	/* Filled by form.c where it is needed. */
+	FmgrInfo	receive;
+	Oid			ioparam;
+	ExprState  *fill;			/* default of a column that is not sent */
+	void	   *domain;			/* domain_check()'s cache */
+} InrushColumn;
+
+typedef struct InrushLayout
+{
+	TupleDesc	desc;
+	int			natts;
+	InrushColumn *columns;
+	uint64		fingerprint;
+	int			encoding;
+	/* Whether rows must be taken apart before they can be written. */
+	bool		has_receive;
+	bool		has_fill;
+	bool		has_domain;
+	HTAB	   *labels;			/* enum labels that may be stored; datum.c */
+} InrushLayout;
+
+/* A verified row, where it lies in the block. */
+typedef struct InrushRow
+{
+	const char *frame;			/* xl_multi_insert_tuple, or the wide header */
+	const char *data;			/* the tuple from offset 23 on */
+	uint32		length;			/* bytes of data */
+	uint16		infomask;
+	uint8		hoff;
+} InrushRow;
+
+typedef struct InrushBlock
+{
+	const char *payload;
+	uint32		length;
+	int			nrows;
+	int			capacity;
+	InrushRow  *rows;
+} InrushBlock;
+
+/* A load in progress. */
+typedef struct InrushLoad
+{
+	Relation	rel;
+	InrushLayout *layout;
+	EState	   *estate;
+	ResultRelInfo *target;
+	ExprContext *context;		/* its per-tuple memory is reset for each block */
+
+	/* For the error context: where we are, counted from 1; 0 if nowhere. */
+	uint64		blocks;
+	uint64		rows_before;	/* rows of the blocks before this one */
+	uint64		row;			/* row of this block */
+	int			column;			/* attribute number */
+} InrushLoad;
+
+/* Reads blocks from the client. */
+typedef struct InrushStream
+{
+	StringInfoData message;		/* the CopyData message in hand */
+	int			at;				/* read so far */
+	StringInfoData block;		/* a block that lies in several messages */
+	uint64		bytes;			/* of all messages */
+	bool		done;
+} InrushStream;
+
+/* layout.c */
+extern InrushLayout *inrush_layout(Relation rel, const List *attnums);
+
+/* qualify.c: NULL if the table qualifies, else the code of the refusal, and *detail. */
+extern const char *inrush_refusal(Relation rel, const InrushLayout *layout, const List *attnums, char **detail);
+
+/* stream.c */
+extern void inrush_stream_begin(InrushStream *stream, int natts);
+extern const char *inrush_stream_bytes(InrushStream *stream, Size size, bool may_end);
+
+/* verify.c */
+extern bool inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block);
+
+/* datum.c */
+extern void inrush_check_datum(InrushLayout *layout, const InrushColumn *column, const char *value, uint32 size);
+
+/* form.c */
+typedef struct InrushForm InrushForm;
+extern InrushForm *inrush_form_begin(InrushLoad *load);
+extern HeapTuple inrush_form_row(InrushForm *form, const InrushRow *row);
+extern bool inrush_form_needed(const InrushForm *form);
+extern void inrush_form_end(InrushForm *form);
+
+/* index.c */
+typedef struct InrushIndexes InrushIndexes;
+extern InrushIndexes *inrush_indexes_begin(InrushLoad *load);
+extern void inrush_indexes_insert(InrushIndexes *indexes, TupleTableSlot **slots, const uint64 *rows, int nslots);
+extern void inrush_indexes_end(InrushIndexes *indexes);
+
+/* append.c */
+typedef struct InrushAppend InrushAppend;
+extern InrushAppend *inrush_append_begin(InrushLoad *load);
+extern void inrush_append_block(InrushAppend *append, const InrushBlock *block);
+extern void inrush_append_end(InrushAppend *append);
+
+/* command.c: whether every other hook of the session sees COPY statements before this library does */
+extern bool inrush_is_below_others(void);
+
+#endif							/* INRUSH_H */
