@@ -11,6 +11,7 @@ CREATE TABLE high_rest_1 PARTITION OF high_rest FOR VALUES WITH (MODULUS 2, REMA
 CREATE TABLE attached (gone text, region text, id int);
 ALTER TABLE attached DROP gone;
 ALTER TABLE parent ATTACH PARTITION attached FOR VALUES FROM (200) TO (300);
+SELECT inrush.version();
 \copy parent from '/dev/null' (format inrush)
 \copy high from '/dev/null' (format inrush)
 SELECT relname, inrush.plan(oid) -> 'refusal' ->> 'code' AS code FROM pg_class

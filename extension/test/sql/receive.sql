@@ -8,14 +8,15 @@ INSERT INTO src VALUES
   ('{"a": [1, 2 ]}', '{"a": [1, 2 ], "b": null}', '{1,NULL,3}', '{{a,b},{c,NULL}}', '[1,5)', '{[1,2),[5,9)}', '10.0.0.1/8', '10.0.0.0/8',
    B'10101', B'101', '(1,x)', ARRAY['(1,x)'::pair, NULL], 'fat:1 cat:2A', 'fat & !cat', '((0,0),(1,1))', '((0,0),(1,1),(2,0))',
    '(1,1),(0,0)', '{1,2,3}', '<(0,0),1>', '03:04:05.678', '1 day 1.234567', '77', '(1,2)', 'pg_class', '1 2 3', '$.a[*]'),
-  ('[]', '[]', '{}', '{}', 'empty', '{}', '::1', '::/0', B'00000', B'', ROW(NULL, NULL)::pair, '{}', '', '', '[(0,0)]', '((0,0))',
+  ('[]', '[]', '{}', '{}', 'empty', '{}', '::1', '::/0', B'00000', B'', ROW(NULL, NULL)::pair, '{}', '', 'x', '[(0,0)]', '((0,0))',
    '(0,0),(0,0)', '{0,1,0}', '<(0,0),0>', '0', '0', '0', '(0,0)', 0, '1', '$'),
   (NULL, 'null', '[5:6]={7,8}', NULL, '(,)', '{(,)}', '2001:db8::/32', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 CREATE TABLE by_copy (LIKE src);
 CREATE TABLE by_frames (LIKE src);
-\copy src to 'rows'
-\copy by_copy from 'rows'
+-- COPY binary calls the same functions; COPY text may store the same value in another way, as a tsvector.
+\copy src to 'rows' (format binary)
+\copy by_copy from 'rows' (format binary)
 SELECT string_agg(DISTINCT c ->> 'class', ',') FROM json_array_elements(inrush.plan('src') -> 'columns') c;
 COPY (SELECT inrush_test.blocks('by_frames', 'TABLE src')) TO STDOUT (FORMAT binary) \g :to
 \copy by_frames from 'stream' (format inrush)

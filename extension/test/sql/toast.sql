@@ -41,7 +41,7 @@ SELECT pg_column_size(x) AS x, pg_column_size(e) AS e FROM by_copy WHERE id = 20
 CREATE TABLE loose (a int) WITH (fillfactor = 10);
 COPY (SELECT inrush_test.blocks('loose', 'SELECT generate_series(1, 100)')) TO STDOUT (FORMAT binary) \g :to
 \copy loose from 'stream' (format inrush)
-SELECT count(DISTINCT ctid::text::point[0]) > 3 AS loose FROM loose;
+SELECT max(split_part(trim(ctid::text, '()'), ',', 1)::int) > 2 AS loose FROM loose;
 DROP TABLE loose;
 DROP TABLE src, by_copy, by_frames;
 -- Too long for a page, and nothing may be moved: as COPY.
@@ -58,10 +58,10 @@ COPY (SELECT inrush_test.blocks('plain', $$SELECT noise(4000, 1), noise(4000, 2)
 SELECT length(a), length(b) FROM plain;
 DROP TABLE plain;
 -- Native and received values out of line in one row.
-CREATE TABLE both (a text, b jsonb);
-COPY (SELECT inrush_test.blocks('both', $$SELECT noise(100000, 1), to_jsonb(noise(100000, 2))$$)) TO STDOUT (FORMAT binary) \g :to
-\copy both from 'stream' (format inrush)
-SELECT a = noise(100000, 1) AS a, b = to_jsonb(noise(100000, 2)) AS b FROM both;
-SELECT check_structure('both');
-DROP TABLE both;
+CREATE TABLE mixed (a text, b jsonb);
+COPY (SELECT inrush_test.blocks('mixed', $$SELECT noise(100000, 1), to_jsonb(noise(100000, 2))$$)) TO STDOUT (FORMAT binary) \g :to
+\copy mixed from 'stream' (format inrush)
+SELECT a = noise(100000, 1) AS a, b = to_jsonb(noise(100000, 2)) AS b FROM mixed;
+SELECT check_structure('mixed');
+DROP TABLE mixed;
 DROP FUNCTION noise;
