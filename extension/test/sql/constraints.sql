@@ -47,6 +47,21 @@ ALTER TABLE c ADD CONSTRAINT own CHECK (coalesce(b, 0) > 0) NO INHERIT NOT VALID
 ALTER TABLE c DROP CONSTRAINT own;
 \copy c (a) from 'stream' (format inrush)
 SELECT count(*) FROM c;
+-- NOT NULL that is not valid for the rows that are there, where that can be said.
+DO $$
+BEGIN
+  IF current_setting('server_version_num')::int >= 180000 THEN
+    EXECUTE 'ALTER TABLE c ADD CONSTRAINT filled NOT NULL b NOT VALID';
+  ELSE
+    DELETE FROM c WHERE b IS NULL;
+    ALTER TABLE c ALTER b SET NOT NULL;
+  END IF;
+END
+$$;
+COPY (SELECT inrush_test.blocks('c', 'SELECT 1, NULL::int', '{a,b}')) TO STDOUT (FORMAT binary) \g :to
+\copy c (a, b) from 'stream' (format inrush)
+COPY (SELECT inrush_test.blocks('c', 'SELECT 1', '{a}')) TO STDOUT (FORMAT binary) \g :to
+\copy c (a) from 'stream' (format inrush)
 DROP TABLE c;
 -- A domain over an array, over a composite, over a domain with a typmod; over types of every class.
 CREATE DOMAIN three AS int[] CHECK (cardinality(VALUE) = 3);

@@ -132,4 +132,18 @@ COPY (SELECT inrush_test.blocks('e', $$VALUES ('[10,15)'::int4range, 3), ('[15,1
 \copy e from 'stream' (format inrush)
 SELECT count(*) FROM e;
 DROP TABLE e;
+-- WITHOUT OVERLAPS, where there is such a thing.
+DO $$
+BEGIN
+  IF current_setting('server_version_num')::int >= 180000 THEN
+    EXECUTE 'CREATE TABLE e (id int4range, valid daterange, CONSTRAINT period UNIQUE (id, valid WITHOUT OVERLAPS))';
+  ELSE
+    CREATE TABLE e (id int4range, valid daterange, CONSTRAINT period EXCLUDE USING gist (id WITH =, valid WITH &&));
+  END IF;
+END
+$$;
+COPY (SELECT inrush_test.blocks('e', $$VALUES ('[1,2)'::int4range, '[2020-01-01,2020-02-01)'::daterange), ('[2,3)', '[2020-01-01,2020-02-01)'), ('[1,2)', '[2020-01-15,2020-03-01)')$$)) TO STDOUT (FORMAT binary) \g :to
+\copy e from 'stream' (format inrush)
+SELECT count(*) FROM e;
+DROP TABLE e;
 DROP FUNCTION found, uses_index;

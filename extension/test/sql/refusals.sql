@@ -94,6 +94,15 @@ SELECT refusal('g'), refusal('g', '{id}');
 \copy g (id) from '/dev/null' (format inrush)
 \copy g (twice) from '/dev/null' (format inrush)
 
+-- Virtual ones too, where there are any.
+DO $$
+BEGIN
+  EXECUTE 'CREATE TABLE gv (id int, twice int GENERATED ALWAYS AS (id * 2) ' ||
+    CASE WHEN current_setting('server_version_num')::int >= 180000 THEN 'VIRTUAL)' ELSE 'STORED)' END;
+END
+$$;
+SELECT refusal('gv'), refusal('gv', '{id}');
+
 -- Volatile defaults.
 CREATE TABLE vd (id int, u uuid DEFAULT gen_random_uuid(), c timestamptz DEFAULT clock_timestamp());
 SELECT refusal('vd') AS qualifies, refusal('vd', '{id,u}'), refusal('vd', '{id,c}');
@@ -140,6 +149,14 @@ CREATE TABLE leaf PARTITION OF parted FOR VALUES IN (1);
 CREATE PUBLICATION p FOR TABLE parted WHERE (id > 0) WITH (publish_via_partition_root = true);
 SELECT refusal('leaf');
 DROP PUBLICATION p;
+-- Triggers of rows and foreign keys of a parent are its leaves' own; those of statements are not.
+CREATE TRIGGER one BEFORE INSERT ON parted FOR EACH STATEMENT EXECUTE FUNCTION nothing();
+SELECT refusal('leaf') AS qualifies;
+CREATE TRIGGER two BEFORE INSERT ON parted FOR EACH ROW EXECUTE FUNCTION nothing();
+SELECT refusal('leaf');
+DROP TRIGGER two ON parted;
+ALTER TABLE parted ADD CONSTRAINT up FOREIGN KEY (id) REFERENCES t;
+SELECT refusal('leaf');
 
 -- Another access method, which happens to be heap's with another handler's name.
 CREATE ACCESS METHOD another TYPE TABLE HANDLER heap_tableam_handler;
@@ -198,7 +215,7 @@ SET pgaudit.log = 'all';
 SELECT refusal('t');
 RESET pgaudit.log;
 
-DROP TABLE t, referencing, d, x, g, vd, am, ut, typed, parted CASCADE;
+DROP TABLE t, referencing, d, x, g, gv, vd, am, ut, typed, parted CASCADE;
 DROP ACCESS METHOD another;
 DROP FOREIGN DATA WRAPPER w CASCADE;
 DROP TYPE row_type;
