@@ -63,6 +63,26 @@ COPY (SELECT inrush_test.blocks('c', 'SELECT 1, NULL::int', '{a,b}')) TO STDOUT 
 COPY (SELECT inrush_test.blocks('c', 'SELECT 1', '{a}')) TO STDOUT (FORMAT binary) \g :to
 \copy c (a) from 'stream' (format inrush)
 DROP TABLE c;
+-- NOT NULL alone, of a column that is not sent.
+CREATE TABLE c (a int, b int NOT NULL);
+COPY (SELECT inrush_test.blocks('c', 'SELECT 1', '{a}')) TO STDOUT (FORMAT binary) \g :to
+\copy c (a) from 'stream' (format inrush)
+ALTER TABLE c ALTER b SET DEFAULT NULL;
+\copy c (a) from 'stream' (format inrush)
+ALTER TABLE c ALTER b SET DEFAULT 5;
+\copy c (a) from 'stream' (format inrush)
+TABLE c;
+DROP TABLE c;
+-- A domain alone, of a column that is not sent, its default included.
+CREATE DOMAIN odd AS int DEFAULT 2 CHECK (VALUE % 2 = 1);
+CREATE TABLE c (a int, b odd);
+COPY (SELECT inrush_test.blocks('c', 'SELECT 1', '{a}')) TO STDOUT (FORMAT binary) \g :to
+\copy (SELECT 1) to 'rows'
+\copy c (a) from 'rows'
+\copy c (a) from 'stream' (format inrush)
+TABLE c;
+DROP TABLE c;
+DROP DOMAIN odd;
 -- A domain over an array, over a composite, over a domain with a typmod; over types of every class.
 CREATE DOMAIN three AS int[] CHECK (cardinality(VALUE) = 3);
 CREATE TYPE pair AS (a int, b text);

@@ -42,6 +42,12 @@ COPY (SELECT short('k', range_send('[1,2)'::int4range) || '\x00')) TO STDOUT (FO
 COPY (SELECT short('k', range_send('[1,2)'::int4range))) TO STDOUT (FORMAT binary) \g :to
 \copy k from 'stream' (format inrush)
 TABLE k;
+ALTER TABLE k ALTER r TYPE xid8 USING NULL;
+COPY (SELECT short('k', '\x000000000000000500')) TO STDOUT (FORMAT binary) \g :to
+\copy k from 'stream' (format inrush)
+COPY (SELECT short('k', '\x0000000000000005')) TO STDOUT (FORMAT binary) \g :to
+\copy k from 'stream' (format inrush)
+TABLE k;
 TABLE j;
 DROP TABLE src, by_copy, by_frames, j, k;
 DROP TYPE pair;
