@@ -62,6 +62,8 @@ COPY (SELECT short('v', '\x616161616161616100'::bytea)) TO STDOUT (FORMAT binary
 \copy v from 'stream' (format inrush)
 COPY (SELECT short('v', '\x6161616161616101 00'::bytea)) TO STDOUT (FORMAT binary) \g :to
 \copy v from 'stream' (format inrush)
+COPY (SELECT short('v', '\x6161618061616161'::bytea)) TO STDOUT (FORMAT binary) \g :to
+\copy v from 'stream' (format inrush)
 COPY (SELECT short('v', '\xeda080'::bytea)) TO STDOUT (FORMAT binary) \g :to
 \copy v from 'stream' (format inrush)
 COPY (SELECT short('v', '\xc080'::bytea)) TO STDOUT (FORMAT binary) \g :to
