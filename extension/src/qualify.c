@@ -12,6 +12,7 @@
 #include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/namespace.h"
+#include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_index.h"
@@ -119,15 +120,14 @@ column_refusal(Relation rel, const InrushLayout *layout, char **detail)
 
 /* Row filters are evaluated on what is decoded, but nobody has measured that for us. */
 static const char *
-publication_refusal(Relation rel, char **detail)
+filter_refusal(Oid relid, char **detail)
 {
 	ListCell   *cell;
 
-	foreach(cell, GetRelationPublications(RelationGetRelid(rel)))
+	foreach(cell, GetRelationPublications(relid))
 	{
 		Oid			publication = lfirst_oid(cell);
-		HeapTuple	tuple = SearchSysCache2(PUBLICATIONRELMAP, ObjectIdGetDatum(RelationGetRelid(rel)),
-											ObjectIdGetDatum(publication));
+		HeapTuple	tuple = SearchSysCache2(PUBLICATIONRELMAP, ObjectIdGetDatum(relid), ObjectIdGetDatum(publication));
 		bool		unfiltered = true;
 
 		if (HeapTupleIsValid(tuple))
@@ -142,6 +142,20 @@ publication_refusal(Relation rel, char **detail)
 		}
 	}
 	return NULL;
+}
+
+/* A partition's rows may be published as those of what it is a part of. */
+static const char *
+publication_refusal(Relation rel, char **detail)
+{
+	const char *code = filter_refusal(RelationGetRelid(rel), detail);
+	List	   *ancestors = rel->rd_rel->relispartition ? get_partition_ancestors(RelationGetRelid(rel)) : NIL;
+	ListCell   *cell;
+
+	foreach(cell, ancestors)
+		if (code == NULL)
+			code = filter_refusal(lfirst_oid(cell), detail);
+	return code;
 }
 
 /* Whether a row of the table schema.name has this relation in the column: by OID, or by name beside its schema's. */
