@@ -6,14 +6,18 @@ INRUSH ?= $(or $(CARGO_TARGET_DIR),target)/release/inrush
 N      ?= 200
 # CPU seconds of each target of `make fuzz`.
 FUZZ_SECONDS ?= 600
+# The server whose `make extension` and `make install-extension` are meant, by its pg_config.
+PG_CONFIG ?= pg_config
+# Tests of `make extension-test`, as TESTS='types hostile'; all of them if empty. VERSIONS='15 18' chooses servers.
+TESTS  ?=
 # Options of `make bench-c1` and `make bench-c2`, as BENCH='--runs 9 --versions 15 --rung btree'.
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint fmt doc fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k clean-demo
+.PHONY: help deps build demo test lint fmt doc extension install-extension extension-test fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k clean-demo
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps: ## install what building and testing need (Debian, Ubuntu), or say what to install
 	@sh scripts/deps.sh build test
@@ -29,6 +33,19 @@ demo: ## build, write a case-C1 file, start the embedded PostgreSQL, load the fi
 test: ## every test, after installing what they need; says where the time goes
 	@sh scripts/deps.sh build test
 	@CARGO='$(CARGO)' sh scripts/test.sh
+
+# What was built for another server must not stay. Without bitcode, which only expressions could use, and which needs
+# the version of clang that the server was built with.
+extension: ## build the server extension for the PostgreSQL of PG_CONFIG
+	@$(MAKE) -C extension clean PG_CONFIG='$(PG_CONFIG)' with_llvm=no > /dev/null
+	$(MAKE) -C extension PG_CONFIG='$(PG_CONFIG)' with_llvm=no
+
+install-extension: extension ## build it and install it into that PostgreSQL; then CREATE EXTENSION inrush
+	$(MAKE) -C extension install PG_CONFIG='$(PG_CONFIG)' with_llvm=no
+
+extension-test: ## the extension's tests on PostgreSQL 15, 16 and 18, installing nothing; TESTS=names for some
+	@sh scripts/deps.sh test
+	@sh tests/extension.sh $(TESTS)
 
 lint: ## formatting and clippy, as strict as in CI
 	$(CARGO) fmt --all --check

@@ -13,6 +13,15 @@ set -eu
 
 say() { echo "deps: $*" >&2; }
 
+# The headers and PGXS of the system's own server, which the extension is built against; of the one that
+# "postgresql" will bring, where there is none yet.
+server_dev() {
+    for major in 15 16 17 18; do
+        [ ! -e "/usr/lib/postgresql/$major/bin/postgres" ] || { echo "postgresql-server-dev-$major"; return; }
+    done
+    echo postgresql-server-dev-all
+}
+
 [ $# -gt 0 ] || set -- build test
 wanted=
 for what; do
@@ -21,7 +30,7 @@ for what; do
     build) wanted="$wanted cc:gcc /usr/include/stdio.h:libc6-dev make:make" ;;
     fuzz) wanted="$wanted c++:g++" ;;
     test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
-                  setpriv:util-linux /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
+                  setpriv:util-linux python3:python3 pgxs:$(server_dev) /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
     *) say "unknown: $what (build, test, fuzz)"; exit 2 ;;
     esac
 done
@@ -32,6 +41,8 @@ have() { # what
     # Debian keeps the server's programs off PATH. 15 is the oldest that is used; where the system has only an
     # older one, tests/servers.sh brings newer ones.
     postgres) command -v postgres > /dev/null || ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 ;;
+    pgxs) ls /usr/lib/postgresql/*/lib/pgxs/src/makefiles/pgxs.mk > /dev/null 2>&1 ||
+        [ -e "$(pg_config --pgxs 2> /dev/null)" ] ;;
     pip) python3 -m pip --version > /dev/null 2>&1 ;;
     *) command -v "$1" > /dev/null ;;
     esac

@@ -27,6 +27,11 @@ servers() {
 }
 
 part "fetch PostgreSQL 16 and 18" servers
+# One that fails does not keep the others from running.
+failed=
+extension() { sh tests/extension.sh || failed=1; }
+part "the extension, on every server" extension
 part "build" $cargo test --workspace --locked --no-run
 part "tests" $cargo test --workspace --locked --no-fail-fast
 printf '\nWhere the time went:%s\n%6d s  in all\n' "$times" $(($(date +%s) - began))
+[ -z "$failed" ] || { echo "the tests of the extension failed: see above" >&2; exit 1; }

@@ -5,16 +5,19 @@
  */
 #include "postgres.h"
 
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
@@ -22,6 +25,7 @@
 PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(inrush_test_blocks);
+PG_FUNCTION_INFO_V1(inrush_test_stored);
 
 static void
 append_le(StringInfo out, uint64 number, int bytes)
@@ -169,4 +173,39 @@ inrush_test_blocks(PG_FUNCTION_ARGS)
 		memcpy(VARDATA(bytes), out.data, out.len);
 		PG_RETURN_BYTEA_P(bytes);
 	}
+}
+
+/*
+ * inrush_test.stored(relation): what is in the heap, byte for byte, for a comparison with what COPY has stored.
+ */
+Datum
+inrush_test_stored(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Relation	rel = table_open(PG_GETARG_OID(0), AccessShareLock);
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	InitMaterializedSRF(fcinfo, 0);
+	scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		HeapTupleHeader header = tuple->t_data;
+		uint32		length = tuple->t_len - SizeofHeapTupleHeader;
+		bytea	   *bytes = palloc(VARHDRSZ + length);
+		Datum		values[4];
+		bool		nulls[4] = {false};
+
+		SET_VARSIZE(bytes, VARHDRSZ + length);
+		memcpy(VARDATA(bytes), (char *) header + SizeofHeapTupleHeader, length);
+		values[0] = PointerGetDatum(&tuple->t_self);
+		values[1] = Int32GetDatum(header->t_infomask & (HEAP_HASNULL | HEAP_HASVARWIDTH | HEAP_HASEXTERNAL));
+		values[2] = Int32GetDatum(header->t_hoff);
+		values[3] = PointerGetDatum(bytes);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		pfree(bytes);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return (Datum) 0;
 }

@@ -1,0 +1,202 @@
+#!/bin/sh
+# Runs the suites of the extension on PostgreSQL 15, 16 and 18 (and 17, where there is one with headers):
+#
+#     tests/extension.sh                      # every test on every server
+#     tests/extension.sh types hostile        # only these
+#     VERSIONS='16 18' tests/extension.sh     # only there
+#     KEEP=1 tests/extension.sh types         # leaves the directory with the results
+#     ACCEPT=1 tests/extension.sh types       # takes what comes out as what is expected: read the diff
+#
+# pg_regress runs extension/test/sql, and extension/test/isolation.py runs extension/test/specs, each on a server of
+# its own in a directory under $TMPDIR, on a Unix socket, with the extension built from the working tree
+# (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
+#
+# A version that cannot be tested says SKIPPED and why; with CI or INRUSH_TEST_REQUIRE_SERVERS set that is a failure.
+set -u
+
+cd "$(dirname "$0")/.."
+tests=$PWD/extension/test
+if [ "$(id -u)" = 0 ]; then
+    default=/var/cache/inrush-test-servers
+    user=postgres
+    id postgres > /dev/null 2>&1 || user=nobody
+    as="setpriv --reuid=$user --regid=$(id -g $user) --clear-groups"
+else
+    default=$HOME/.cache/inrush-test-servers
+    user=
+    as=
+fi
+servers=${INRUSH_TEST_SERVERS:-$default}
+# No setting of the developer's reaches psql or the server.
+for name in $(env | sed -n 's/^\(PG[A-Z_]*\)=.*/\1/p'); do
+    [ "$name" = PG_CONFIG ] || unset "$name"
+done
+unset LANGUAGE
+export LC_ALL=C
+# Of this script and what it starts; pg_regress looks for a shell there too.
+umask 022
+
+have() { case " $1 " in *" $2 "*) true ;; *) false ;; esac }
+major_of() { "$1" --version 2> /dev/null | sed -n 's/^PostgreSQL \([0-9]*\).*/\1/p'; }
+
+# The pg_config for a major version, or nothing.
+find_pg_config() { # major
+    for candidate in "${PG_CONFIG:-}" "/usr/lib/postgresql/$1/bin/pg_config" "/usr/pgsql-$1/bin/pg_config" \
+        "$servers/$1/bin/pg_config" "$(command -v pg_config)"; do
+        if [ -x "$candidate" ] && [ "$(major_of "$candidate")" = "$1" ]; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+
+# Why a version cannot be tested, or nothing.
+obstacle() { # pg_config
+    if [ -z "$1" ]; then
+        echo "no PostgreSQL $major is installed (tests/servers.sh fetches 16 and 18)"
+    elif [ ! -x "$("$1" --bindir)/postgres" ]; then
+        echo "$("$1" --bindir) has no server"
+    elif [ ! -e "$("$1" --pgxs)" ]; then
+        echo "PGXS is missing (Debian: apt-get install postgresql-server-dev-$major)"
+    elif [ ! -x "$(dirname "$("$1" --pgxs)")/../test/regress/pg_regress" ]; then
+        echo "pg_regress is missing"
+    fi
+}
+
+passed=0
+failed=0
+count() { # what, from pg_regress's or isolation.py's output
+    grep -cE "$1" "$2" || true
+}
+
+# Both suites on one server. Leaves what happened in $work.
+run() { # major pg_config
+    major=$1
+    bin=$(sh tests/extension-server.sh "$2") || return 1
+    pgxs=$(dirname "$("$2" --pgxs)")
+    work=$(mktemp -d "${TMPDIR:-/tmp}/inrush-ext-$major.XXXXXX") || return 1
+    mkdir "$work/data" "$work/results"
+    cp -R "$tests/sql" "$tests/expected" "$tests/specs" "$tests/isolation.py" "$work/"
+    for name in $regress; do
+        touch "$work/expected/$name.out"
+    done
+    chmod 755 "$work"
+    [ -z "$user" ] || chown -R "$user" "$work"
+    with="$as env LD_LIBRARY_PATH=$bin/../lib PATH=$bin:$PATH PGHOST=$work PGUSER=postgres"
+
+    $with initdb -D "$work/data" -U postgres -A trust -N -E UTF8 --locale=C > "$work/initdb.log" 2>&1 || {
+        cat "$work/initdb.log"
+        return 1
+    }
+    cat >> "$work/data/postgresql.conf" <<END
+listen_addresses = ''
+unix_socket_directories = '$work'
+fsync = off
+autovacuum = off
+wal_level = logical
+max_prepared_transactions = 4
+max_wal_senders = 4
+shared_buffers = 32MB
+log_min_messages = warning
+END
+    (cd "$work" && $with pg_ctl start -w -D "$work/data" -l "$work/server.log" > "$work/pg_ctl.log" 2>&1) || {
+        cat "$work/pg_ctl.log" "$work/server.log"
+        return 1
+    }
+
+    bad=0
+    echo "extension on $("$2" --version): pg_regress"
+    # psql runs in $work: the tests write the streams they send there.
+    # shellcheck disable=SC2086
+    (cd "$work" && $with "$pgxs/../test/regress/pg_regress" --inputdir=. --outputdir=. --bindir="$bin" \
+        --host="$work" --user=postgres --dbname=regression $regress) > "$work/regress.out" 2>&1 || bad=1
+    sed 's/^/  /' "$work/regress.out"
+    p=$(count '(^ok |\.\.\. ok )' "$work/regress.out")
+    f=$(count '(^not ok |\.\.\. FAILED)' "$work/regress.out")
+    if [ -n "$isolation" ]; then
+        echo "extension on $("$2" --version): isolation"
+        # shellcheck disable=SC2086
+        (cd "$work" && $with python3 isolation.py $isolation) > "$work/isolation.out" 2>&1 || bad=1
+        sed 's/^/  /' "$work/isolation.out"
+        p=$((p + $(count '^ok ' "$work/isolation.out")))
+        f=$((f + $(count '^not ok ' "$work/isolation.out")))
+    fi
+    if [ -n "${ACCEPT:-}" ]; then
+        for name in $regress $isolation; do
+            cp "$work/results/$name.out" "$tests/expected/"
+        done
+    fi
+    # What no client sees.
+    if grep -E 'PANIC|was terminated by signal|TRAP:| leak' "$work/server.log"; then
+        echo "  the server's log has what it should not have"
+        bad=1
+    fi
+    [ $bad = 0 ] || [ $f != 0 ] || f=1
+    passed=$((passed + p))
+    failed=$((failed + f))
+    [ ! -e "$work/regression.diffs" ] || cat "$work/regression.diffs"
+    echo "extension on PostgreSQL $major: $p passed, $f failed"
+    return $bad
+}
+
+# Ends the server that run() has started, by its own directory, and cleans up.
+finish() {
+    [ -n "${work:-}" ] || return 0
+    if [ -e "$work/data/postmaster.pid" ]; then
+        $with pg_ctl stop -m immediate -w -D "$work/data" > "$work/pg_ctl.log" 2>&1
+    fi
+    if [ -n "${KEEP:-}" ]; then
+        echo "kept: $work"
+    else
+        rm -rf "$work"
+    fi
+    work=
+}
+trap finish EXIT
+trap 'exit 1' INT TERM HUP
+
+# The test "setup" makes what the others use.
+regress=
+isolation=
+for file in "$tests"/sql/*.sql; do
+    name=$(basename "$file" .sql)
+    if [ "$name" != setup ] && { [ $# = 0 ] || have "$*" "$name"; }; then
+        regress="$regress $name"
+    fi
+done
+for file in "$tests"/specs/*.spec; do
+    name=$(basename "$file" .spec)
+    [ "$name" != '*' ] || break
+    if [ $# = 0 ] || have "$*" "$name"; then
+        isolation="$isolation $name"
+    fi
+done
+for name; do
+    have "$regress $isolation" "$name" || { echo "there is no test $name in extension/test/sql or specs" >&2; exit 2; }
+done
+regress="setup$regress"
+
+status=0
+tested=0
+for major in ${VERSIONS:-15 16 17 18}; do
+    pg_config=$(find_pg_config "$major")
+    why=$(obstacle "$pg_config")
+    if [ -n "$why" ]; then
+        # Nobody has a 17 with headers for us to fetch: it is tested where it is.
+        if [ "$major" = 17 ] && [ -z "${VERSIONS:-}" ]; then
+            continue
+        fi
+        echo "SKIPPED: extension on PostgreSQL $major: $why" >&2
+        if [ -n "${CI:-}${INRUSH_TEST_REQUIRE_SERVERS:-}" ]; then
+            status=1
+        fi
+        continue
+    fi
+    tested=$((tested + 1))
+    run "$major" "$pg_config" || status=1
+    finish
+done
+[ $tested != 0 ] || { echo "the extension was tested nowhere" >&2; status=1; }
+echo "extension: $passed passed, $failed failed"
+[ $status = 0 ] || echo "the tests of the extension FAILED"
+exit $status
