@@ -21,7 +21,6 @@ use inrush_decode::sniff::SniffedColumn;
 use inrush_encode::EncodeColumn;
 use inrush_encode::columnar::ColumnarEncoder;
 use inrush_profile::Stage;
-use inrush_sink::copy::CopyStream;
 use inrush_sink::failure::{Failure, RowFailure};
 use inrush_sink::ledger::RangeDone;
 use inrush_source::{Compression, DoneRange, Input, InputKind, InputSpec, Reread};
@@ -364,7 +363,7 @@ impl ColumnFeed {
     fn encode(&mut self, i: usize, main: &mut Vec<u8>, side: &mut Vec<u8>) -> Sent {
         match self.path {
             WirePath::CopyText => self.encoder.row_text(i, main),
-            WirePath::CopyBinary => {
+            WirePath::CopyBinary | WirePath::Direct => {
                 if self.encoder.row(i, main).is_err() {
                     self.encoder.row_text(i, side);
                     return Sent::Side;
@@ -428,10 +427,7 @@ impl Lane<'_> {
                 let encoding = Instant::now();
                 self.enter(Stage::Encode);
                 let feed = self.column_feeds.get_mut(&rows.input).expect("made above");
-                while i < batch.num_rows()
-                    && self.out.len() < CopyStream::MESSAGE
-                    && self.side.len() < SIDE_LIMIT
-                {
+                while i < batch.num_rows() && self.out.len() < self.message && self.side.len() < SIDE_LIMIT {
                     if feed.encode(i, &mut self.out, &mut self.side) == Sent::Side {
                         unit.side_rows += 1;
                     }
@@ -444,7 +440,7 @@ impl Lane<'_> {
                 if self.side.len() >= SIDE_LIMIT {
                     self.finish_copies(unit).await?;
                     self.open_copy(unit, input).await?;
-                } else if self.out.len() >= CopyStream::MESSAGE {
+                } else if self.out.len() >= self.message {
                     self.flush().await?;
                 }
                 add_time(&job.progress.send_nanos, sending.elapsed());
@@ -553,13 +549,20 @@ impl Piece for RowsPiece<'_> {
     fn encode(
         &mut self,
         rows: Range<usize>,
+        as_text: bool,
         main: &mut Vec<u8>,
         side: &mut Vec<u8>,
         sent: &mut dyn FnMut(usize, Sent),
     ) -> Result<(), Failure> {
         for row in rows {
             let i = self.locate(row).map_err(Failure::Fatal)?;
-            sent(row, self.feed.encode(i, main, side));
+            let how = if as_text {
+                self.feed.encoder.row_text(i, side);
+                Sent::Side
+            } else {
+                self.feed.encode(i, main, side)
+            };
+            sent(row, how);
         }
         Ok(())
     }

@@ -5,7 +5,9 @@
 
 mod careful;
 mod columnar;
+mod copies;
 mod create;
+mod direct;
 mod dry;
 mod feed;
 mod format;
