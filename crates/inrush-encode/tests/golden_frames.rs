@@ -47,7 +47,7 @@ fn golden_frames() {
             })
             .collect();
         let mut encoder = FrameEncoder::new(&case.layout, &case.columns, &columns, &session)
-            .unwrap_or_else(|unsupported| panic!("{}: {unsupported}", case.name));
+            .unwrap_or_else(|unsupported| panic!("{}: {unsupported}\n{}", case.name, case.table));
         let mut out = Vec::new();
         for row in &case.rows {
             encoder

@@ -12,10 +12,12 @@
 
 mod block;
 mod crc;
-mod encoder;
+pub(crate) mod encoder;
 mod layout;
 pub(crate) mod place;
 pub(crate) mod row;
+#[cfg(test)]
+mod tests;
 
 pub use block::{BLOCK, BlockWriter, HEADER, frames};
 pub use encoder::{FrameEncoder, Unsupported};

@@ -181,7 +181,8 @@ mod tests {
                     out.extend_from_slice(&value);
                     true
                 };
-                let ways: [&dyn Fn(&mut Vec<u8>) -> bool; 5] = [
+                type Way<'a> = &'a dyn Fn(&mut Vec<u8>) -> bool;
+                let ways: [Way<'_>; 5] = [
                     &|out| place.varlena(&value, out),
                     &|out| place.short_or_long(out, all),
                     &|out| place.long_or_short(out, all),
