@@ -45,7 +45,11 @@ trigger_refusal(Relation rel, char **detail)
 
 		if (!TRIGGER_FOR_INSERT(trigger->tgtype) || trigger->tgenabled == TRIGGER_DISABLED)
 			continue;
-		*detail = psprintf("trigger \"%s\"", trigger->tgname);
+		/* The names of internal triggers tell nobody anything. */
+		if (trigger->tgisinternal && OidIsValid(trigger->tgconstraint))
+			*detail = psprintf("constraint \"%s\"", get_constraint_name(trigger->tgconstraint));
+		else
+			*detail = psprintf("trigger \"%s\"", trigger->tgname);
 		switch (RI_FKey_trigger_type(trigger->tgfoid))
 		{
 			case RI_TRIGGER_FK:
@@ -118,16 +122,17 @@ column_refusal(Relation rel, const InrushLayout *layout, char **detail)
 	return NULL;
 }
 
-/* Row filters are evaluated on what is decoded, but nobody has measured that for us. */
-static const char *
-filter_refusal(Oid relid, char **detail)
+/* Whether one of the relation's publications has a row filter for it. */
+static bool
+is_filtered(Oid relid, char **detail)
 {
 	ListCell   *cell;
 
 	foreach(cell, GetRelationPublications(relid))
 	{
 		Oid			publication = lfirst_oid(cell);
-		HeapTuple	tuple = SearchSysCache2(PUBLICATIONRELMAP, ObjectIdGetDatum(relid), ObjectIdGetDatum(publication));
+		HeapTuple	tuple = SearchSysCache2(PUBLICATIONRELMAP, ObjectIdGetDatum(relid),
+											ObjectIdGetDatum(publication));
 		bool		unfiltered = true;
 
 		if (HeapTupleIsValid(tuple))
@@ -138,24 +143,28 @@ filter_refusal(Oid relid, char **detail)
 		if (!unfiltered)
 		{
 			*detail = psprintf("publication \"%s\"", get_publication_name(publication, false));
-			return "publication-filter";
+			return true;
 		}
 	}
-	return NULL;
+	return false;
 }
 
-/* A partition's rows may be published as those of what it is a part of. */
+/*
+ * Row filters are evaluated on what is decoded, but nobody has measured that for us. A leaf's rows pass the filter of
+ * the table that is published in its stead.
+ */
 static const char *
 publication_refusal(Relation rel, char **detail)
 {
-	const char *code = filter_refusal(RelationGetRelid(rel), detail);
-	List	   *ancestors = rel->rd_rel->relispartition ? get_partition_ancestors(RelationGetRelid(rel)) : NIL;
 	ListCell   *cell;
 
-	foreach(cell, ancestors)
-		if (code == NULL)
-			code = filter_refusal(lfirst_oid(cell), detail);
-	return code;
+	if (is_filtered(RelationGetRelid(rel), detail))
+		return "publication-filter";
+	if (rel->rd_rel->relispartition)
+		foreach(cell, get_partition_ancestors(RelationGetRelid(rel)))
+			if (is_filtered(lfirst_oid(cell), detail))
+				return "publication-filter";
+	return NULL;
 }
 
 /* Whether a row of the table schema.name has this relation in the column: by OID, or by name beside its schema's. */

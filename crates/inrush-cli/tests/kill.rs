@@ -93,6 +93,11 @@ fn every_row_exactly_once_whatever_dies() {
         // Half of the loads take the direct path.
         let direct = direct && round % 2 == 1;
         let mut load = make_load(&mut random, dir.path());
+        if direct {
+            database.psql("CREATE EXTENSION inrush");
+            let via = load.args.iter().position(|arg| arg == "--via").expect("--via") + 1;
+            load.args[via] = "direct".into();
+        }
         let proxy = Proxy::start(&server);
         database.psql(&format!(
             "CREATE {} TABLE t (id int PRIMARY KEY, info text, made timestamp, CONSTRAINT small CHECK (id < 1000000)); \
@@ -102,11 +107,6 @@ fn every_row_exactly_once_whatever_dies() {
         ));
         let story =
             Story { server: &server, database: &database, proxy: &proxy, load: &load, dir: dir.path() };
-        if direct {
-            database.psql("CREATE EXTENSION inrush");
-            let via = load.args.iter().position(|arg| arg == "--via").expect("--via") + 1;
-            load.args[via] = "direct".into();
-        }
         let mut told = format!(
             "round {round}{}: {:?}, {} bytes, {:?}\n",
             if direct { ", direct" } else { "" },

@@ -48,9 +48,6 @@ fn without_server(options: &Options, plan: &Plan) -> Option<String> {
     if let Some(encoding) = &plan.encoding {
         return Some(format!("the server recodes {encoding}, which it does for COPY text"));
     }
-    if plan.inputs.iter().any(|input| input.columnar.is_some()) {
-        return Some("Parquet and Arrow go as COPY binary".into());
-    }
     let binary = plan.inputs.iter().any(|input| input.format == Format::Binary);
     binary.then(|| "COPY binary files go to the server as they are".into())
 }

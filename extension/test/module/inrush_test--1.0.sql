@@ -11,3 +11,6 @@ $$;
 -- The rows of a table that are visible, as they are stored: from the bitmap of nulls on, and what the header says of that.
 CREATE FUNCTION inrush_test.stored(relation regclass, OUT place tid, OUT flags int, OUT hoff int, OUT bytes bytea)
   RETURNS SETOF record AS 'MODULE_PATHNAME', 'inrush_test_stored' LANGUAGE C VOLATILE STRICT;
+
+CREATE FUNCTION inrush_test.handler(internal) RETURNS table_am_handler
+  AS 'MODULE_PATHNAME', 'inrush_test_handler' LANGUAGE C;

@@ -8,6 +8,7 @@
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -26,6 +27,7 @@ PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(inrush_test_blocks);
 PG_FUNCTION_INFO_V1(inrush_test_stored);
+PG_FUNCTION_INFO_V1(inrush_test_handler);
 
 static void
 append_le(StringInfo out, uint64 number, int bytes)
@@ -208,4 +210,16 @@ inrush_test_stored(PG_FUNCTION_ARGS)
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return (Datum) 0;
+}
+
+/*
+ * A table access method that is not heap's, though it does the same.
+ */
+Datum
+inrush_test_handler(PG_FUNCTION_ARGS)
+{
+	static TableAmRoutine routine;
+
+	routine = *GetHeapamTableAmRoutine();
+	PG_RETURN_POINTER(&routine);
 }

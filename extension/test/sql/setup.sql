@@ -47,3 +47,39 @@ BEGIN
                         EXCEPT ALL SELECT flags, hoff, bytes FROM inrush_test.stored(a)) d INTO bytes_b;
 END
 $$;
+
+-- Streams made by hand. Bytes are counted from 0, as in docs/format-inrush.md.
+CREATE FUNCTION le(number bigint, bytes int) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT string_agg(set_byte('\x00', 0, (number >> (8 * i) & 255)::int), NULL ORDER BY i) FROM generate_series(0, bytes - 1) i
+$$;
+CREATE FUNCTION put(stream bytea, place int, bytes bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT overlay(stream PLACING bytes FROM place + 1 FOR length(bytes))
+$$;
+-- A frame; the tuple is given from its byte 23 on.
+CREATE FUNCTION frame(natts int, infomask int, tuple bytea, hoff int DEFAULT 24) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT le(length(tuple), 2) || le(natts, 2) || le(infomask, 2) || le(hoff, 1) || tuple
+$$;
+CREATE FUNCTION block(relation regclass, VARIADIC frames bytea[]) RETURNS bytea LANGUAGE plpgsql AS $$
+DECLARE
+  plan json := inrush.plan(relation);
+  payload bytea := '';
+  frame bytea;
+BEGIN
+  FOREACH frame IN ARRAY frames LOOP
+    IF length(payload) % 2 = 1 THEN
+      payload := payload || '\x00';
+    END IF;
+    payload := payload || frame;
+  END LOOP;
+  RETURN 'INRU' || le(1, 2) || le(0, 2) || le(('x' || (plan ->> 'fingerprint'))::bit(64)::bigint, 8) ||
+    le(cardinality(frames), 4) || le(length(payload), 4) || le(json_array_length(plan -> 'columns'), 2) ||
+    le(8192, 2) || le(8, 1) || le(0, 35) || payload;
+END
+$$;
+-- A block with one row of one column: a fixed length, or a varlena with a short header.
+CREATE FUNCTION fixed(relation regclass, value bytea) RETURNS bytea LANGUAGE sql AS $$
+  SELECT block(relation, frame(1, x'0800'::int, '\x00' || value))
+$$;
+CREATE FUNCTION short(relation regclass, value bytea) RETURNS bytea LANGUAGE sql AS $$
+  SELECT block(relation, frame(1, x'0802'::int, '\x00' || le((length(value) + 1) * 2 + 1, 1) || value))
+$$;
