@@ -45,19 +45,19 @@ impl Lane<'_> {
             return Ok(());
         }
         self.enter(Stage::Send);
-        let next = Vec::with_capacity(self.message + self.message / 4);
+        let next = self.buffers.take(self.message + self.message / 4);
         let bytes = std::mem::replace(&mut self.out, next);
         let Some(copy) = &mut self.copy else { return Ok(()) };
         let sent = match &copy.blocks {
             None => {
                 self.job.count_sent(bytes.len() as u64);
-                copy.stream.send(Bytes::from(bytes)).await
+                copy.stream.send(self.buffers.message(bytes)).await
             }
             Some(blocks) => {
                 let mut sent = Ok(());
                 for block in blocks.seal(bytes) {
                     self.job.count_sent(block.len() as u64);
-                    sent = copy.stream.send_whole(Bytes::from(block)).await;
+                    sent = copy.stream.send_whole(self.buffers.message(block)).await;
                     if sent.is_err() {
                         break;
                     }

@@ -4,6 +4,7 @@
 //! long as nothing goes wrong, again after a deadlock or a lost connection, and carefully (see `careful.rs`)
 //! when the server refuses rows.
 
+use crate::buffers::Buffers;
 use crate::columnar::ColumnFeed;
 use crate::copies::MainCopy;
 use crate::feed::{Feed, Place, Refusal, Sent};
@@ -42,6 +43,7 @@ pub(crate) struct Lane<'a> {
     gauge: Arc<inrush_profile::Lane>,
     /// Message under construction.
     pub out: Vec<u8>,
+    pub buffers: Buffers,
     /// Rows for the COPY text beside the main COPY.
     pub side: Vec<u8>,
 }
@@ -67,7 +69,8 @@ impl<'a> Lane<'a> {
             message: job.plan.message(),
             number,
             gauge,
-            out: Vec::with_capacity(job.plan.message() * 2),
+            out: Vec::new(),
+            buffers: Buffers::default(),
             side: Vec::new(),
         })
     }
