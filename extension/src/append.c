@@ -1,17 +1,21 @@
 /*
  * append.c
  *	  Rows into the heap, a block at a time: all of a block are formed and checked before the first is written.
+ *
+ * Most fill whole pages (pages.c). What is left goes through heap_multi_insert(): rows that need TOAST, the rows
+ * behind the last full page, temporary tables.
  */
 #include "inrush.h"
 
 #include "access/heapam.h"
+#include "access/heaptoast.h"
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* Rows that are written, and then indexed, in one go. A block may have more of them. */
+/* Rows that go through heap_multi_insert() in one go, and then into the indexes. */
 #define MAX_ROWS 2048
 
 struct InrushAppend
@@ -19,14 +23,21 @@ struct InrushAppend
 	InrushLoad *load;
 	InrushForm *form;
 	InrushIndexes *indexes;
+	InrushPages *pages;			/* NULL if nothing is to be written that way */
 	CommandId	cid;
 	BulkInsertState bulk;
 	MemoryContext scratch;		/* heap_multi_insert() leaves what it allocates */
-	HeapTuple  *tuples;
+
+	/* Rows of the block as tuples, where they are looked at; NULL for a row that is taken as it is. */
+	HeapTuple  *formed;
 	int			capacity;
+
+	/* Rows for heap_multi_insert(). */
+	int			ntuples;
+	HeapTuple	tuples[MAX_ROWS];
+	uint64		lines[MAX_ROWS];
 	TupleTableSlot *slots[MAX_ROWS];
 	int			nslots;			/* made so far */
-	uint64		rows[MAX_ROWS];	/* of the block, for messages */
 };
 
 InrushAppend *
@@ -40,40 +51,86 @@ inrush_append_begin(InrushLoad *load)
 	append->cid = GetCurrentCommandId(true);
 	append->bulk = GetBulkInsertState();
 	append->scratch = AllocSetContextCreate(CurrentMemoryContext, "inrush append", ALLOCSET_DEFAULT_SIZES);
+	if (inrush_whole_pages && inrush_pages_suit(load->rel))
+		append->pages = inrush_pages_begin(load, append->indexes, append->cid);
 	return append;
 }
 
-/* Writes and indexes tuples; row numbers begin with `first`. */
+/* Writes and indexes what has been collected for heap_multi_insert(). */
 static void
-write_tuples(InrushAppend *append, HeapTuple *tuples, int ntuples, uint64 first)
+write_tuples(InrushAppend *append)
 {
 	InrushLoad *load = append->load;
 	MemoryContext old;
 
-	for (int i = 0; i < ntuples; i++)
-	{
-		if (i == append->nslots)
-		{
-			old = MemoryContextSwitchTo(load->estate->es_query_cxt);
-			append->slots[append->nslots++] = MakeSingleTupleTableSlot(load->layout->desc, &TTSOpsHeapTuple);
-			MemoryContextSwitchTo(old);
-		}
-		/* The slot owns it: a tuple that it does not own it would copy before the heap gets it. */
-		ExecStoreHeapTuple(tuples[i], append->slots[i], true);
-		append->rows[i] = first + i;
-	}
-	old = MemoryContextSwitchTo(append->scratch);
-	heap_multi_insert(load->rel, append->slots, ntuples, append->cid, 0, append->bulk);
+	if (append->ntuples == 0)
+		return;
+	CHECK_FOR_INTERRUPTS();
+	old = MemoryContextSwitchTo(load->estate->es_query_cxt);
+	while (append->nslots < append->ntuples)
+		append->slots[append->nslots++] = MakeSingleTupleTableSlot(load->layout->desc, &TTSOpsHeapTuple);
+	/* The slot owns its tuple: one that it does not own it would copy before the heap gets it. */
+	for (int i = 0; i < append->ntuples; i++)
+		ExecStoreHeapTuple(append->tuples[i], append->slots[i], true);
+	MemoryContextSwitchTo(append->scratch);
+	heap_multi_insert(load->rel, append->slots, append->ntuples, append->cid, 0, append->bulk);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(append->scratch);
 
-	inrush_indexes_insert(append->indexes, append->slots, append->rows, ntuples);
-	for (int i = 0; i < ntuples; i++)
+	inrush_indexes_insert(append->indexes, append->slots, append->lines, append->ntuples);
+	for (int i = 0; i < append->ntuples; i++)
 		ExecClearTuple(append->slots[i]);
+	append->ntuples = 0;
+}
+
+/* A row that was formed, as pages take rows. */
+static InrushRow
+row_of_tuple(HeapTuple tuple)
+{
+	HeapTupleHeader header = tuple->t_data;
+	InrushRow	row;
+
+	row.frame = NULL;
+	row.data = (char *) header + SizeofHeapTupleHeader;
+	row.length = tuple->t_len - SizeofHeapTupleHeader;
+	row.natts = HeapTupleHeaderGetNatts(header);
+	row.infomask = (header->t_infomask & (HEAP_HASNULL | HEAP_HASVARWIDTH)) | HEAP_XMAX_INVALID;
+	row.hoff = header->t_hoff;
+	return row;
+}
+
+/* Whether the row may go onto a page as it is: else the heap has to compress it, or move values out of line. */
+static bool
+fits_page(const InrushAppend *append, uint32 length)
+{
+	return append->pages != NULL && SizeofHeapTupleHeader + length <= TOAST_TUPLE_THRESHOLD;
+}
+
+/* Forms and checks the rows that have to be; all of them, before one is written. */
+static void
+form_rows(InrushAppend *append, const InrushBlock *block)
+{
+	InrushLoad *load = append->load;
+	bool		all = inrush_form_needed(append->form);
+
+	if (block->nrows > append->capacity)
+	{
+		if (append->formed != NULL)
+			pfree(append->formed);
+		append->capacity = block->nrows;
+		append->formed = MemoryContextAlloc(load->estate->es_query_cxt, sizeof(HeapTuple) * append->capacity);
+	}
+	for (int i = 0; i < block->nrows; i++)
+	{
+		load->line = load->rows + i + 1;
+		append->formed[i] = all || !fits_page(append, block->rows[i].length) ?
+			inrush_form_row(append->form, &block->rows[i]) : NULL;
+	}
+	load->line = 0;
 }
 
 /*
- * The rows of a verified block. Nothing has been written if this raises an error of a value or a CHECK.
+ * The rows of a verified block. Nothing of it has been written if this raises an error of a value or a CHECK.
  */
 void
 inrush_append_block(InrushAppend *append, const InrushBlock *block)
@@ -83,31 +140,56 @@ inrush_append_block(InrushAppend *append, const InrushBlock *block)
 
 	ResetPerTupleExprContext(load->estate);
 	old = MemoryContextSwitchTo(GetPerTupleMemoryContext(load->estate));
-	if (block->nrows > append->capacity)
-	{
-		if (append->tuples != NULL)
-			pfree(append->tuples);
-		append->capacity = block->nrows;
-		append->tuples = MemoryContextAlloc(load->estate->es_query_cxt, sizeof(HeapTuple) * append->capacity);
-	}
+	form_rows(append, block);
 	for (int i = 0; i < block->nrows; i++)
 	{
-		load->row = i + 1;
-		append->tuples[i] = inrush_form_row(append->form, &block->rows[i]);
+		HeapTuple	tuple = append->formed[i];
+		uint64		line = load->rows + i + 1;
+
+		if (tuple == NULL)
+			inrush_pages_take(append->pages, &block->rows[i], line);
+		else if (fits_page(append, tuple->t_len - SizeofHeapTupleHeader))
+		{
+			InrushRow	row = row_of_tuple(tuple);
+
+			inrush_pages_take(append->pages, &row, line);
+		}
+		else
+		{
+			append->lines[append->ntuples] = line;
+			append->tuples[append->ntuples++] = tuple;
+			if (append->ntuples == MAX_ROWS)
+				write_tuples(append);
+		}
 	}
-	load->row = 0;
-	for (int done = 0; done < block->nrows; done += MAX_ROWS)
-	{
-		CHECK_FOR_INTERRUPTS();
-		write_tuples(append, append->tuples + done, Min(block->nrows - done, MAX_ROWS), done + 1);
-	}
-	load->row = 0;
+	write_tuples(append);
+	if (append->pages != NULL)
+		inrush_pages_end_block(append->pages);
+	load->line = 0;
+	MemoryContextSwitchTo(old);
+}
+
+/* The rows behind the last full page. */
+static void
+write_tail(InrushAppend *append)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetPerTupleMemoryContext(append->load->estate));
+
+	StaticAssertStmt(MAX_ROWS >= MaxHeapTuplesPerPage, "the rows of a page are written in one go");
+	append->ntuples = inrush_pages_tail(append->pages, append->tuples, append->lines);
+	write_tuples(append);
+	append->load->line = 0;
 	MemoryContextSwitchTo(old);
 }
 
 void
 inrush_append_end(InrushAppend *append)
 {
+	if (append->pages != NULL)
+	{
+		write_tail(append);
+		inrush_pages_end(append->pages);
+	}
 	inrush_indexes_end(append->indexes);
 	inrush_form_end(append->form);
 	FreeBulkInsertState(append->bulk);

@@ -21,12 +21,16 @@
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 PG_MODULE_MAGIC;
 
 extern PGDLLEXPORT void _PG_init(void);
+
+bool		inrush_whole_pages = true;
+bool		inrush_ring = false;
 
 static ProcessUtility_hook_type next_hook = NULL;
 static bool below_others = false;
@@ -78,14 +82,14 @@ error_context(void *arg)
 	const InrushLoad *load = arg;
 	const char *name = RelationGetRelationName(load->rel);
 
-	if (load->row > 0 && load->column > 0)
-		errcontext("COPY %s, line %llu, column %s", name, (unsigned long long) (load->rows_before + load->row),
+	if (load->line > 0 && load->column > 0)
+		errcontext("COPY %s, line %llu, column %s", name, (unsigned long long) load->line,
 				   load->layout->columns[load->column - 1].name);
-	else if (load->row > 0)
-		errcontext("COPY %s, line %llu", name, (unsigned long long) (load->rows_before + load->row));
+	else if (load->line > 0)
+		errcontext("COPY %s, line %llu", name, (unsigned long long) load->line);
 	else if (load->blocks > 0)
 		errcontext("COPY %s, block %llu, after line %llu", name, (unsigned long long) load->blocks,
-				   (unsigned long long) load->rows_before);
+				   (unsigned long long) load->rows);
 	else
 		errcontext("COPY %s", name);
 }
@@ -169,8 +173,8 @@ copy_from(const CopyStmt *statement, ParseState *pstate)
 	while (inrush_next_block(&load, &stream, &block))
 	{
 		inrush_append_block(append, &block);
-		load.rows_before += block.nrows;
-		pgstat_progress_update_param(PROGRESS_COPY_TUPLES_PROCESSED, load.rows_before);
+		load.rows += block.nrows;
+		pgstat_progress_update_param(PROGRESS_COPY_TUPLES_PROCESSED, load.rows);
 	}
 	inrush_append_end(append);
 	MemoryContextSwitchTo(old);
@@ -183,7 +187,7 @@ copy_from(const CopyStmt *statement, ParseState *pstate)
 	pgstat_progress_end_command();
 	/* The lock is kept until the transaction ends. */
 	table_close(load.rel, NoLock);
-	return load.rows_before;
+	return load.rows;
 }
 
 static void
@@ -218,6 +222,15 @@ inrush_is_below_others(void)
 void
 _PG_init(void)
 {
+	DefineCustomBoolVariable("inrush.whole_pages",
+							 "Writes rows of FORMAT inrush as whole pages where they fill some.",
+							 "Off: all go through heap_multi_insert(), as those of COPY.",
+							 &inrush_whole_pages, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("inrush.ring",
+							 "Whole pages go through a ring of 16 MB of shared buffers, as COPY's do.",
+							 NULL,
+							 &inrush_ring, false, PGC_USERSET, 0, NULL, NULL, NULL);
+	MarkGUCPrefixReserved("inrush");
 	/* First in shared_preload_libraries: hooks that are installed later are called first. */
 	below_others = process_shared_preload_libraries_in_progress && ProcessUtility_hook == NULL;
 	next_hook = ProcessUtility_hook;

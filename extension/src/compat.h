@@ -12,6 +12,8 @@
 #include "nodes/parsenodes.h"
 #include "parser/parse_node.h"
 #include "parser/parse_relation.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "inrush is for PostgreSQL 15 to 18"
@@ -78,6 +80,48 @@ compat_init_range_table(EState *estate, ParseState *pstate)
 #else
 #define compat_check_target(target) CheckValidResultRel(target, CMD_INSERT)
 #endif
+
+/* A copied descriptor remembers where attributes of the original begin: 18 forgets that by itself. */
+static inline void
+compat_forget_offsets(TupleDesc desc)
+{
+#if PG_VERSION_NUM < 180000
+	for (int i = 0; i < desc->natts; i++)
+		TupleDescAttr(desc, i)->attcacheoff = -1;
+#endif
+}
+
+/*
+ * Adds up to `wanted` blocks to a relation, pinned; returns how many it got, at least one. In 15 all are locked, and
+ * their files have grown by one write each under the extension lock; from 16 on only the first is locked, and the
+ * others may be found by somebody else meanwhile.
+ */
+static inline int
+compat_extend(Relation rel, BufferAccessStrategy strategy, int wanted, Buffer *buffers)
+{
+#if PG_VERSION_NUM >= 160000
+	uint32		got = 0;
+
+	ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM, strategy, EB_LOCK_FIRST, wanted, buffers, &got);
+	return (int) got;
+#else
+	LockRelationForExtension(rel, ExclusiveLock);
+	for (int i = 0; i < wanted; i++)
+		buffers[i] = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, strategy);
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	return wanted;
+#endif
+}
+
+/* Locks the i-th of them, if it is not locked yet. */
+static inline void
+compat_lock_extended(Buffer *buffers, int i)
+{
+#if PG_VERSION_NUM >= 160000
+	if (i > 0)
+		LockBuffer(buffers[i], BUFFER_LOCK_EXCLUSIVE);
+#endif
+}
 
 /* Generated columns that are computed when read: 18. */
 #if PG_VERSION_NUM >= 180000

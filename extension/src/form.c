@@ -60,7 +60,10 @@ inrush_form_begin(InrushLoad *load)
 	form->slot = MakeSingleTupleTableSlot(layout->desc, &TTSOpsHeapTuple);
 
 	if (layout->has_receive)
+	{
 		form->wire = CreateTupleDescCopy(layout->desc);
+		compat_forget_offsets(form->wire);
+	}
 	for (int i = 0; i < layout->natts; i++)
 	{
 		InrushColumn *column = &layout->columns[i];

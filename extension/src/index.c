@@ -32,7 +32,7 @@ typedef struct IndexEntry
 	Datum		values[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS];
 	TupleTableSlot *slot;
-	uint64		row;
+	uint64		line;
 } IndexEntry;
 
 typedef struct TargetIndex
@@ -121,6 +121,7 @@ inrush_indexes_begin(InrushLoad *load)
 	return indexes;
 }
 
+
 static int
 compare_entries(const void *a, const void *b, void *arg)
 {
@@ -149,7 +150,7 @@ qualifies(InrushLoad *load, const TargetIndex *index, TupleTableSlot *slot)
 }
 
 static void
-insert_sorted(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, const uint64 *rows, int nslots)
+insert_sorted(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, const uint64 *lines, int nslots)
 {
 	InrushLoad *load = indexes->load;
 	int			nentries = 0;
@@ -158,13 +159,13 @@ insert_sorted(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots
 	{
 		IndexEntry *entry;
 
-		load->row = rows[i];
+		load->line = lines[i];
 		if (!qualifies(load, index, slots[i]))
 			continue;
 		entry = palloc(sizeof(IndexEntry));
 		FormIndexDatum(index->info, slots[i], load->estate, entry->values, entry->nulls);
 		entry->slot = slots[i];
-		entry->row = rows[i];
+		entry->line = lines[i];
 		indexes->entries[nentries++] = entry;
 	}
 	qsort_arg(indexes->entries, nentries, sizeof(IndexEntry *), compare_entries, index);
@@ -172,7 +173,7 @@ insert_sorted(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots
 	{
 		IndexEntry *entry = indexes->entries[i];
 
-		load->row = entry->row;
+		load->line = entry->line;
 		(void) index_insert(index->rel, entry->values, entry->nulls, &entry->slot->tts_tid, load->rel,
 							index->rel->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, index->info);
 	}
@@ -194,18 +195,54 @@ is_summarised(BrinRevmap *revmap, BlockNumber block)
 	return found;
 }
 
+/* Whether a row of a heap page, its first or another, has to be entered into the BRIN index. */
+static bool
+brin_wants(const TargetIndex *index, BrinRevmap *revmap, BlockNumber pages, BlockNumber block)
+{
+	/* The first row of a range asks for a summary of the one before. */
+	return (block % pages == 0 && BrinGetAutoSummarize(index->rel)) || is_summarised(revmap, block / pages * pages);
+}
+
+/*
+ * Whether rows on these pages, which have been written, go into an index at all. If all indexes are BRIN, most do not.
+ */
+bool
+inrush_indexes_want(const InrushIndexes *indexes, const BlockNumber *blocks, int nblocks)
+{
+	bool		wanted = indexes->others.ri_NumIndices > 0;
+
+	for (int i = 0; i < indexes->count && !wanted; i++)
+	{
+		const TargetIndex *index = &indexes->list[i];
+		BlockNumber pages;
+		BrinRevmap *revmap;
+		BlockNumber range = InvalidBlockNumber;
+
+		if (index->way == WAY_SORTED)
+			return true;
+		revmap = compat_revmap_begin(index->rel, &pages);
+		for (int j = 0; j < nblocks && !wanted; j++)
+			if (blocks[j] / pages != range || blocks[j] % pages == 0)
+			{
+				range = blocks[j] / pages;
+				wanted = brin_wants(index, revmap, pages, blocks[j]);
+			}
+		brinRevmapTerminate(revmap);
+	}
+	return wanted;
+}
+
 /*
  * The heap was written before the summary is looked for: a summary that is made meanwhile has seen the rows, or its
  * placeholder is found here (brin.c, brininsert and summarize_range).
  */
 static void
-insert_brin(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, const uint64 *rows, int nslots)
+insert_brin(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, const uint64 *lines, int nslots)
 {
 	InrushLoad *load = indexes->load;
 	BlockNumber pages;
-	BlockNumber range = InvalidBlockNumber;
 	BrinRevmap *revmap = compat_revmap_begin(index->rel, &pages);
-	bool		autosummarize = BrinGetAutoSummarize(index->rel);
+	BlockNumber page = InvalidBlockNumber;
 	bool		wanted = false;
 
 	for (int i = 0; i < nslots; i++)
@@ -214,17 +251,13 @@ insert_brin(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, 
 		Datum		values[INDEX_MAX_KEYS];
 		bool		nulls[INDEX_MAX_KEYS];
 
-		load->row = rows[i];
-		if (range == InvalidBlockNumber || block / pages != range)
+		load->line = lines[i];
+		if (block != page)
 		{
-			range = block / pages;
-			wanted = is_summarised(revmap, range * pages);
+			page = block;
+			wanted = brin_wants(index, revmap, pages, block);
 		}
-		/* The first row of a range asks for a summary of the one before. */
-		if (!wanted && !(autosummarize && block % pages == 0 &&
-						 ItemPointerGetOffsetNumber(&slots[i]->tts_tid) == FirstOffsetNumber))
-			continue;
-		if (!qualifies(load, index, slots[i]))
+		if (!wanted || !qualifies(load, index, slots[i]))
 			continue;
 		FormIndexDatum(index->info, slots[i], load->estate, values, nulls);
 		(void) index_insert(index->rel, values, nulls, &slots[i]->tts_tid, load->rel, UNIQUE_CHECK_NO, false,
@@ -234,10 +267,10 @@ insert_brin(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, 
 }
 
 /*
- * Enters rows that were written: slots have their TIDs. `rows` are their numbers in the block, for messages.
+ * Enters rows that were written: slots have their TIDs. `lines` are their numbers in the stream, for messages.
  */
 void
-inrush_indexes_insert(InrushIndexes *indexes, TupleTableSlot **slots, const uint64 *rows, int nslots)
+inrush_indexes_insert(InrushIndexes *indexes, TupleTableSlot **slots, const uint64 *lines, int nslots)
 {
 	InrushLoad *load = indexes->load;
 	MemoryContext old;
@@ -257,18 +290,18 @@ inrush_indexes_insert(InrushIndexes *indexes, TupleTableSlot **slots, const uint
 		TargetIndex *index = &indexes->list[i];
 
 		if (index->way == WAY_SORTED)
-			insert_sorted(indexes, index, slots, rows, nslots);
+			insert_sorted(indexes, index, slots, lines, nslots);
 		else
-			insert_brin(indexes, index, slots, rows, nslots);
+			insert_brin(indexes, index, slots, lines, nslots);
 		MemoryContextReset(indexes->scratch);
 	}
 	MemoryContextSwitchTo(old);
 	for (int i = 0; indexes->others.ri_NumIndices > 0 && i < nslots; i++)
 	{
-		load->row = rows[i];
+		load->line = lines[i];
 		(void) compat_insert_index_tuples(&indexes->others, slots[i], load->estate);
 	}
-	load->row = 0;
+	load->line = 0;
 }
 
 /* The indexes themselves are closed with the result relation. */

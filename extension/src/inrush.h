@@ -8,7 +8,8 @@
  *	  stream.c     CopyData messages to blocks
  *	  verify.c     blocks to verified rows; datum.c: one value of one type
  *	  form.c       verified rows to tuples, where a column is received or filled in
- *	  append.c     tuples into the heap
+ *	  append.c     rows into the heap, a block at a time
+ *	  pages.c      those that fill whole pages
  *	  index.c      into the indexes
  *
  * Portions of this extension follow the calling sequences of PostgreSQL's own COPY (copyfrom.c), with which it
@@ -20,6 +21,7 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
+#include "storage/block.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/execnodes.h"
@@ -103,9 +105,10 @@ typedef struct InrushLayout
 /* A verified row, where it lies in the block. */
 typedef struct InrushRow
 {
-	const char *frame;			/* xl_multi_insert_tuple, or the wide header */
+	const char *frame;			/* xl_multi_insert_tuple, or the wide header; NULL if formed here */
 	const char *data;			/* the tuple from offset 23 on */
 	uint32		length;			/* bytes of data */
+	uint16		natts;
 	uint16		infomask;
 	uint8		hoff;
 } InrushRow;
@@ -130,8 +133,8 @@ typedef struct InrushLoad
 
 	/* For the error context: where we are, counted from 1; 0 if nowhere. */
 	uint64		blocks;
-	uint64		rows_before;	/* rows of the blocks before this one */
-	uint64		row;			/* row of this block */
+	uint64		rows;			/* of all blocks before this one */
+	uint64		line;			/* the row in hand, over the whole stream */
 	int			column;			/* attribute number */
 } InrushLoad;
 
@@ -171,14 +174,29 @@ extern void inrush_form_end(InrushForm *form);
 /* index.c */
 typedef struct InrushIndexes InrushIndexes;
 extern InrushIndexes *inrush_indexes_begin(InrushLoad *load);
-extern void inrush_indexes_insert(InrushIndexes *indexes, TupleTableSlot **slots, const uint64 *rows, int nslots);
+extern void inrush_indexes_insert(InrushIndexes *indexes, TupleTableSlot **slots, const uint64 *lines, int nslots);
+extern bool inrush_indexes_want(const InrushIndexes *indexes, const BlockNumber *blocks, int nblocks);
 extern void inrush_indexes_end(InrushIndexes *indexes);
+
+/* pages.c */
+#define INRUSH_GROUP_PAGES 32	/* written in one go; also the number of locks held in 15 */
+typedef struct InrushPages InrushPages;
+extern bool inrush_pages_suit(Relation rel);
+extern InrushPages *inrush_pages_begin(InrushLoad *load, InrushIndexes *indexes, CommandId cid);
+extern void inrush_pages_take(InrushPages *pages, const InrushRow *row, uint64 line);
+extern void inrush_pages_end_block(InrushPages *pages);
+extern int	inrush_pages_tail(InrushPages *pages, HeapTuple *tuples, uint64 *lines);
+extern void inrush_pages_end(InrushPages *pages);
 
 /* append.c */
 typedef struct InrushAppend InrushAppend;
 extern InrushAppend *inrush_append_begin(InrushLoad *load);
 extern void inrush_append_block(InrushAppend *append, const InrushBlock *block);
 extern void inrush_append_end(InrushAppend *append);
+
+/* command.c: settings */
+extern bool inrush_whole_pages;
+extern bool inrush_ring;
 
 /* command.c: whether every other hook of the session sees COPY statements before this library does */
 extern bool inrush_is_below_others(void);

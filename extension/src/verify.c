@@ -214,6 +214,7 @@ next_frame(const InrushLoad *load, const InrushBlock *block, uint32 at, InrushRo
 	row->data = frame + header;
 	if (row->length > left - header)
 		bad_frame("The payload ends in the frame.");
+	row->natts = infomask2;
 	if (infomask2 != load->layout->natts)
 		bad_frame("infomask2 is 0x%04X.", infomask2);
 	if ((row->infomask & ~(HEAP_HASNULL | HEAP_HASVARWIDTH)) != HEAP_XMAX_INVALID)
@@ -229,7 +230,7 @@ verify_frames(InrushLoad *load, InrushBlock *block)
 
 	for (int i = 0; i < block->nrows; i++)
 	{
-		load->row = i + 1;
+		load->line = load->rows + i + 1;
 		if (at & 1)
 		{
 			if (at >= block->length || block->payload[at] != 0)
@@ -239,7 +240,7 @@ verify_frames(InrushLoad *load, InrushBlock *block)
 		at = next_frame(load, block, at, &block->rows[i]);
 		verify_row(load, &block->rows[i]);
 	}
-	load->row = 0;
+	load->line = 0;
 	if (at != block->length)
 		bad_block("%u bytes are left behind the last frame.", block->length - at);
 }

@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::{Outcome, run, without_server_variables};
-use inrush_testkit::{Database, Postgres, Version};
+use inrush_testkit::{Database, Installation, Postgres, Version};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -94,14 +94,15 @@ fn cases() {
     assert!(!folders.is_empty(), "no case is called *{only}*");
     let todo = Mutex::new(folders.clone().into_iter());
     let failures = Mutex::new(Vec::new());
-    let server = Postgres::shared(Version::Any);
+    let direct = Installation::have_or_say_skipped(Version::WithExtension(15));
+    let server = Postgres::shared(if direct { Version::WithExtension(15) } else { Version::Any });
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 loop {
                     let next = todo.lock().expect("the list of cases").next();
                     let Some(folder) = next else { break };
-                    for failure in check(server, &folder) {
+                    for failure in check(server, direct, &folder) {
                         failures.lock().expect("the failures").push(failure);
                     }
                 }
@@ -118,7 +119,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// What is not as the case says.
-fn check(server: &Postgres, folder: &Path) -> Vec<String> {
+fn check(server: &Postgres, with_extension: bool, folder: &Path) -> Vec<String> {
     let name = name_of(folder);
     let text = std::fs::read_to_string(folder.join("case.toml")).expect("case.toml");
     let case: Case = match toml::from_str(&text) {
@@ -130,12 +131,17 @@ fn check(server: &Postgres, folder: &Path) -> Vec<String> {
         return Vec::new();
     }
     let ways: &[&str] = match text.contains("$via") {
+        // The last is the direct path, where the table qualifies: see below.
+        true if with_extension => &["--via copy-text", "--via copy-binary", "--via auto"],
         true => &["--via copy-text", "--via copy-binary"],
         false => &[""],
     };
     let mut failures = Vec::new();
     for via in ways {
         let database = server.fresh_database();
+        if *via == "--via auto" {
+            database.psql("CREATE EXTENSION inrush");
+        }
         let dir = tempfile::tempdir().expect("a directory");
         let run = Run { case: &case, folder, via, database: &database, dir: dir.path() };
         let mut said = String::new();

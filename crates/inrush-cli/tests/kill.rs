@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use harness::{Outcome, Random, Running, inrush};
 use inrush_testkit::proxy::Proxy;
-use inrush_testkit::{Database, Postgres, ServerOptions, StopMode};
+use inrush_testkit::{Database, Installation, Postgres, ServerOptions, StopMode, Version};
 use rustix::process::Signal;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -81,14 +81,23 @@ struct Load {
 fn every_row_exactly_once_whatever_dies() {
     let kills: usize = std::env::var("INRUSH_KILLS").map_or(16, |n| n.parse().expect("INRUSH_KILLS"));
     let mut random = Random::from_environment("kill");
-    let server = Postgres::start(&ServerOptions::default());
+    let direct = Installation::have_or_say_skipped(Version::WithExtension(15));
+    let version = if direct { Version::WithExtension(15) } else { Version::Any };
+    let server = Postgres::start(&ServerOptions { version, ..ServerOptions::default() });
     let mut killed = 0;
     let mut round = 0;
     let mut tally = String::new();
     while killed < kills {
         let database = server.fresh_database();
         let dir = tempfile::tempdir().expect("a directory");
-        let load = make_load(&mut random, dir.path());
+        // Half of the loads take the direct path.
+        let direct = direct && round % 2 == 1;
+        let mut load = make_load(&mut random, dir.path());
+        if direct {
+            database.psql("CREATE EXTENSION inrush");
+            let via = load.args.iter().position(|arg| arg == "--via").expect("--via") + 1;
+            load.args[via] = "direct".into();
+        }
         let proxy = Proxy::start(&server);
         database.psql(&format!(
             "CREATE {} TABLE t (id int PRIMARY KEY, info text, made timestamp, CONSTRAINT small CHECK (id < 1000000)); \
@@ -98,8 +107,13 @@ fn every_row_exactly_once_whatever_dies() {
         ));
         let story =
             Story { server: &server, database: &database, proxy: &proxy, load: &load, dir: dir.path() };
-        let mut told =
-            format!("round {round}: {:?}, {} bytes, {:?}\n", load.kind, load.bytes.len(), load.args);
+        let mut told = format!(
+            "round {round}{}: {:?}, {} bytes, {:?}\n",
+            if direct { ", direct" } else { "" },
+            load.kind,
+            load.bytes.len(),
+            load.args
+        );
         let faults = 1 + random.below(3);
         for _ in 0..faults {
             // Every kind comes up, however few there are.

@@ -4,6 +4,7 @@
 use inrush_core::{BaseType, FieldSource, Fields, PgType, Record};
 use inrush_encode::copy_binary::CopyBinary;
 use inrush_encode::copy_text::CopyText;
+use inrush_encode::frames::{FrameEncoder, FrameLayout};
 use inrush_encode::{EncodeColumn, RowEncoder, Session};
 use std::time::Instant;
 
@@ -38,6 +39,36 @@ fn columns(types: &[BaseType]) -> Vec<EncodeColumn> {
         typmod: -1,
     };
     types.iter().enumerate().map(column).collect()
+}
+
+/// Frames of a table with these columns.
+fn frames(types: &[BaseType]) -> FrameEncoder {
+    let names: Vec<String> = (0..types.len()).map(|i| format!("c{i}")).collect();
+    let plans: Vec<String> = types.iter().zip(&names).map(|(base, name)| plan(*base, name)).collect();
+    let plan = format!(
+        r#"{{"version": 1, "refusal": null, "fingerprint": "0000000000000000", "encoding": "UTF8",
+        "block_size": 8192, "max_align": 8, "toast_threshold": 2032, "columns": [{}]}}"#,
+        plans.join(", ")
+    );
+    let layout = FrameLayout::parse(&plan).expect("a plan");
+    FrameEncoder::new(&layout, &names, &columns(types), &Session::default()).expect("all are encoded")
+}
+
+/// A column of inrush.plan().
+fn plan(base: BaseType, name: &str) -> String {
+    let (class, length, align) = match base {
+        BaseType::Bool => ("native", 1, 1),
+        BaseType::Uuid => ("native", 16, 1),
+        BaseType::Int4 | BaseType::Date => ("native", 4, 4),
+        BaseType::Int8 | BaseType::Timestamp | BaseType::Timestamptz | BaseType::Float8 => ("native", 8, 8),
+        BaseType::Text | BaseType::Numeric | BaseType::Bytea => ("native", -1, 4),
+        _ => ("receive", -1, 4),
+    };
+    format!(
+        r#"{{"name": "{name}", "class": "{class}", "sent": true, "type": {oid}, "base_type": {oid}, "typmod": -1,
+        "length": {length}, "align": {align}, "storage": "x", "not_null": false, "kind": "b"}}"#,
+        oid = base.oid()
+    )
 }
 
 fn measure(name: &str, chunk: &Chunk, encoder: &mut dyn RowEncoder) {
@@ -83,6 +114,7 @@ fn main() {
         row
     });
     measure("C1 binary", &c1, &mut CopyBinary::new(&columns(&types), &Session::default()));
+    measure("C1 frames", &c1, &mut frames(&types));
     measure("C1 text", &c1, &mut CopyText::new(&columns(&types)));
 
     let types = [BaseType::Int8, BaseType::Timestamp, BaseType::Float8, BaseType::Int4];
@@ -94,11 +126,13 @@ fn main() {
         &narrow,
         &mut CopyBinary::new(&columns(&types), &Session::default()),
     );
+    measure("the same as frames", &narrow, &mut frames(&types));
 
     let one = |name: &str, base: BaseType, value: &dyn Fn(usize) -> String| {
         let chunk = chunk(|n| (0..10).map(|i| value(n * 10 + i)).collect());
-        let columns = columns(&[base; 10]);
-        measure(&format!("10 x {name}"), &chunk, &mut CopyBinary::new(&columns, &Session::default()));
+        let binary = &mut CopyBinary::new(&columns(&[base; 10]), &Session::default());
+        measure(&format!("10 x {name}"), &chunk, binary);
+        measure(&format!("10 x {name}, frames"), &chunk, &mut frames(&[base; 10]));
     };
     one("int4", BaseType::Int4, &|n| (mix(n) >> 40).to_string());
     one("int8", BaseType::Int8, &|n| (mix(n) >> 4).to_string());

@@ -1,4 +1,4 @@
-//! Fields to wire bytes: COPY text and COPY binary. Pure: no I/O, no clock, no allocation per row.
+//! Fields to wire bytes: COPY text, COPY binary and frames. Pure: no I/O, no clock, no allocation per row.
 //!
 //! An encoder is never the judge of a value. What it knows to be stored exactly as the server's own input
 //! function would store it, it encodes; everything else is [`Unsure`], and the row goes to the server as
@@ -10,6 +10,7 @@ use inrush_core::{FieldSource, PgType, Record};
 pub mod columnar;
 pub mod copy_binary;
 pub mod copy_text;
+pub mod frames;
 mod session;
 mod types;
 

@@ -6,6 +6,8 @@
 //! are sent again, the row is rejected, and sending goes on behind it. Errors that name no line (constraints
 //! checked at the end of the statement) are narrowed down by halving.
 //!
+//! On the direct path all of this goes as COPY text.
+//!
 //! The segment shrinks after a refusal and grows after a success, so a bad row costs a bounded number of
 //! rows sent again: n bad rows among m cost O(m + n * MIN_SEGMENT * log) rows, not O(n * m).
 
@@ -221,7 +223,9 @@ impl Lane<'_> {
     ) -> Result<u64, (bool, Failure)> {
         let job = self.job;
         let input = &job.plan.inputs[piece.input() as usize];
-        let format = job.plan.wire(input);
+        // The direct path only takes what goes well: why a row is refused is COPY's to say.
+        let as_text = job.plan.wire(input) == WireFormat::Direct;
+        let format = if as_text { WireFormat::Text } else { job.plan.wire(input) };
         let (mut main, mut side) = (Vec::new(), Vec::new());
         if format == WireFormat::Binary {
             main.extend_from_slice(copy_binary::HEADER);
@@ -231,7 +235,7 @@ impl Lane<'_> {
             Sent::Main => main_rows.push(row - start),
             Sent::Side => side_rows.push(row - start),
         };
-        piece.encode(rows, &mut main, &mut side, &mut sent).map_err(|failure| (false, failure))?;
+        piece.encode(rows, as_text, &mut main, &mut side, &mut sent).map_err(|failure| (false, failure))?;
         if format == WireFormat::Binary {
             main.extend_from_slice(copy_binary::TRAILER);
         }
@@ -271,10 +275,11 @@ pub(crate) trait Piece {
     /// Rows that may be sent.
     fn len(&self) -> usize;
 
-    /// Appends the wire bytes of some rows and says of each where it went.
+    /// Appends the wire bytes of some rows and says of each where it went; all go as text if so wanted.
     fn encode(
         &mut self,
         rows: Range<usize>,
+        as_text: bool,
         main: &mut Vec<u8>,
         side: &mut Vec<u8>,
         sent: &mut dyn FnMut(usize, Sent),
@@ -303,6 +308,7 @@ impl Piece for ChunkPiece<'_> {
     fn encode(
         &mut self,
         rows: Range<usize>,
+        as_text: bool,
         main: &mut Vec<u8>,
         side: &mut Vec<u8>,
         sent: &mut dyn FnMut(usize, Sent),
@@ -320,7 +326,12 @@ impl Piece for ChunkPiece<'_> {
                 // A record between the rows that was rejected before.
                 continue;
             }
-            sent(rows.start + i, self.feed.encode(bytes, main, side));
+            let how = if as_text {
+                self.feed.encode_text(bytes, side)
+            } else {
+                self.feed.encode(bytes, main, side)
+            };
+            sent(rows.start + i, how);
             i += 1;
         }
         if i < places.len() {

@@ -18,10 +18,9 @@ use arrow_schema::SchemaRef;
 use inrush_core::{BaseType, Code, Error, FieldSource, Position, Reject, RejectOrigin, Result};
 use inrush_decode::columnar::{ArrowStream, Kind, ReadAt, RowFile, RowReader, base_type};
 use inrush_decode::sniff::SniffedColumn;
-use inrush_encode::EncodeColumn;
-use inrush_encode::columnar::ColumnarEncoder;
+use inrush_encode::columnar::{ColumnarEncoder, ColumnarFrames};
+use inrush_encode::{EncodeColumn, Unsure};
 use inrush_profile::Stage;
-use inrush_sink::copy::CopyStream;
 use inrush_sink::failure::{Failure, RowFailure};
 use inrush_sink::ledger::RangeDone;
 use inrush_source::{Compression, DoneRange, Input, InputKind, InputSpec, Reread};
@@ -319,6 +318,8 @@ pub(crate) struct ColumnFeed {
     path: WirePath,
     reader: Option<RowReader>,
     encoder: ColumnarEncoder,
+    /// Encodes on the direct path.
+    frames: Option<ColumnarFrames>,
 }
 
 impl ColumnFeed {
@@ -330,7 +331,16 @@ impl ColumnFeed {
         let reader =
             columnar.file.as_ref().map(|(file, _)| RowReader::new(file, &columnar.used)).transpose()?;
         let encoder = ColumnarEncoder::new(&columns, &schema, &plan.session)?;
-        Ok(ColumnFeed { plan: Arc::clone(input), path: plan.path, reader, encoder })
+        let frames = match plan.layouts.get(input.shape) {
+            None => None,
+            Some(layout) => {
+                let names: Vec<&str> =
+                    plan.shapes[input.shape].columns.iter().map(|column| column.name.as_str()).collect();
+                let frames = ColumnarFrames::new(layout, &names, &columns, &plan.session);
+                Some(frames.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?)
+            }
+        };
+        Ok(ColumnFeed { plan: Arc::clone(input), path: plan.path, reader, encoder, frames })
     }
 
     /// Goes to the first of some rows.
@@ -362,16 +372,22 @@ impl ColumnFeed {
 
     /// Encodes row `i` of the batch at hand.
     fn encode(&mut self, i: usize, main: &mut Vec<u8>, side: &mut Vec<u8>) -> Sent {
-        match self.path {
-            WirePath::CopyText => self.encoder.row_text(i, main),
-            WirePath::CopyBinary => {
-                if self.encoder.row(i, main).is_err() {
-                    self.encoder.row_text(i, side);
-                    return Sent::Side;
-                }
+        let sure = match self.path {
+            WirePath::CopyText => {
+                self.encoder.row_text(i, main);
+                return Sent::Main;
             }
+            WirePath::CopyBinary => self.encoder.row(i, main),
+            WirePath::Direct => match &mut self.frames {
+                Some(frames) => frames.row(&self.encoder, i, main),
+                None => Err(Unsure { column: 0 }),
+            },
+        };
+        if sure.is_ok() {
+            return Sent::Main;
         }
-        Sent::Main
+        self.encoder.row_text(i, side);
+        Sent::Side
     }
 
     /// Encodes rows for nothing but the count of those that go as text, and the bytes of the others.
@@ -428,10 +444,7 @@ impl Lane<'_> {
                 let encoding = Instant::now();
                 self.enter(Stage::Encode);
                 let feed = self.column_feeds.get_mut(&rows.input).expect("made above");
-                while i < batch.num_rows()
-                    && self.out.len() < CopyStream::MESSAGE
-                    && self.side.len() < SIDE_LIMIT
-                {
+                while i < batch.num_rows() && self.out.len() < self.message && self.side.len() < SIDE_LIMIT {
                     if feed.encode(i, &mut self.out, &mut self.side) == Sent::Side {
                         unit.side_rows += 1;
                     }
@@ -444,7 +457,7 @@ impl Lane<'_> {
                 if self.side.len() >= SIDE_LIMIT {
                     self.finish_copies(unit).await?;
                     self.open_copy(unit, input).await?;
-                } else if self.out.len() >= CopyStream::MESSAGE {
+                } else if self.out.len() >= self.message {
                     self.flush().await?;
                 }
                 add_time(&job.progress.send_nanos, sending.elapsed());
@@ -553,13 +566,20 @@ impl Piece for RowsPiece<'_> {
     fn encode(
         &mut self,
         rows: Range<usize>,
+        as_text: bool,
         main: &mut Vec<u8>,
         side: &mut Vec<u8>,
         sent: &mut dyn FnMut(usize, Sent),
     ) -> Result<(), Failure> {
         for row in rows {
             let i = self.locate(row).map_err(Failure::Fatal)?;
-            sent(row, self.feed.encode(i, main, side));
+            let how = if as_text {
+                self.feed.encoder.row_text(i, side);
+                Sent::Side
+            } else {
+                self.feed.encode(i, main, side)
+            };
+            sent(row, how);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use inrush_core::{
 };
 use inrush_decode::encoding::{check_utf8, invalid_at};
 use inrush_decode::{Decoder, Step};
+use inrush_encode::frames::FrameEncoder;
 use inrush_encode::{EncodeColumn, RowEncoder, copy_binary, copy_text};
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,6 +64,11 @@ impl Feed {
             }
             (WirePath::CopyBinary, _) => Box::new(copy_binary::CopyBinary::new(&columns, &plan.session)),
             (WirePath::CopyText, _) => Box::new(copy_text::CopyText::new(&columns)),
+            (WirePath::Direct, _) => {
+                let names: Vec<&str> = shape.columns.iter().map(|column| column.name.as_str()).collect();
+                let encoder = FrameEncoder::new(&plan.layouts[input.shape], &names, &columns, &plan.session);
+                Box::new(encoder.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?)
+            }
         };
         Ok(Feed {
             dirty: false,
@@ -98,12 +104,15 @@ impl Feed {
         let record = Record { input: bytes, fields: &self.fields };
         match self.main.row(&record, main) {
             Ok(()) => Sent::Main,
-            Err(_) => {
-                let sure = self.text.row(&record, side);
-                debug_assert!(sure.is_ok(), "COPY text takes every value");
-                Sent::Side
-            }
+            Err(_) => self.encode_text(bytes, side),
         }
+    }
+
+    /// Encodes the record that `next` gave last as COPY text, whatever the path.
+    pub fn encode_text(&mut self, bytes: &[u8], side: &mut Vec<u8>) -> Sent {
+        let sure = self.text.row(&Record { input: bytes, fields: &self.fields }, side);
+        debug_assert!(sure.is_ok(), "COPY text takes every value");
+        Sent::Side
     }
 
     /// A reject for a record of this chunk.

@@ -4,20 +4,18 @@
 //! long as nothing goes wrong, again after a deadlock or a lost connection, and carefully (see `careful.rs`)
 //! when the server refuses rows.
 
+use crate::buffers::Buffers;
 use crate::columnar::ColumnFeed;
+use crate::copies::MainCopy;
 use crate::feed::{Feed, Place, Refusal, Sent};
-use crate::inputs::InputPlan;
 use crate::job::{Job, Work};
 use crate::levers::{self, unique::Unmade};
 use crate::progress::{Stop, add_time};
 use crate::queue::Popped;
 use crate::session::Session;
 use crate::unit::{Held, Unit};
-use bytes::Bytes;
 use inrush_core::{Chunk, Code, Error, Result};
-use inrush_encode::copy_binary;
 use inrush_profile::Stage;
-use inrush_sink::copy::{CopyStream, WireFormat};
 use inrush_sink::failure::{Failure, server_error};
 use inrush_sink::ledger::{RangeDone, UnitLedger};
 use std::collections::HashMap;
@@ -36,13 +34,16 @@ pub(crate) struct Lane<'a> {
     pub session: Session,
     pub feeds: HashMap<u32, Feed>,
     pub column_feeds: HashMap<u32, ColumnFeed>,
-    /// The main COPY that is open, and the shape it is for.
-    copy: Option<(usize, CopyStream)>,
+    /// The main COPY that is open.
+    pub copy: Option<MainCopy>,
+    /// Bytes of a message that are worth sending.
+    pub message: usize,
     number: usize,
     /// What the sampler knows of this lane.
     gauge: Arc<inrush_profile::Lane>,
     /// Message under construction.
     pub out: Vec<u8>,
+    pub buffers: Buffers,
     /// Rows for the COPY text beside the main COPY.
     pub side: Vec<u8>,
 }
@@ -65,9 +66,11 @@ impl<'a> Lane<'a> {
             feeds: HashMap::new(),
             column_feeds: HashMap::new(),
             copy: None,
+            message: job.plan.message(),
             number,
             gauge,
-            out: Vec::with_capacity(CopyStream::MESSAGE * 2),
+            out: Vec::new(),
+            buffers: Buffers::default(),
             side: Vec::new(),
         })
     }
@@ -342,7 +345,7 @@ impl<'a> Lane<'a> {
                         if feed.encode(&chunk.bytes, &mut self.out, &mut self.side) == Sent::Side {
                             unit.side_rows += 1;
                         }
-                        if self.out.len() >= CopyStream::MESSAGE || self.side.len() >= SIDE_LIMIT {
+                        if self.out.len() >= self.message || self.side.len() >= SIDE_LIMIT {
                             ended = false;
                             break;
                         }
@@ -390,58 +393,6 @@ impl<'a> Lane<'a> {
                 Ok(place.insert(feed))
             }
         }
-    }
-
-    /// Makes sure that the main COPY for this input's shape is open.
-    pub async fn open_copy(&mut self, unit: &mut Unit, input: &InputPlan) -> Result<(), Failure> {
-        if self.copy.as_ref().is_some_and(|(shape, _)| *shape == input.shape) {
-            return Ok(());
-        }
-        self.finish_copies(unit).await?;
-        self.enter(Stage::Answer);
-        let format = self.job.plan.wire(input);
-        let copy = self.session.start_copy(self.job, input.shape, format).await?;
-        self.copy = Some((input.shape, copy));
-        if format == WireFormat::Binary {
-            self.out.extend_from_slice(copy_binary::HEADER);
-        }
-        Ok(())
-    }
-
-    /// Sends what has gathered for the main COPY.
-    pub async fn flush(&mut self) -> Result<(), Failure> {
-        let Some((shape, copy)) = &mut self.copy else { return Ok(()) };
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        self.gauge.enter(Stage::Send);
-        let next = Vec::with_capacity(CopyStream::MESSAGE + CopyStream::MESSAGE / 4);
-        let bytes = Bytes::from(std::mem::replace(&mut self.out, next));
-        self.job.count_sent(bytes.len() as u64);
-        copy.send(bytes).await.map_err(|e| self.session.copy_failure(self.job, *shape, &e))
-    }
-
-    /// Ends the main COPY, then sends the rows that go as text.
-    pub async fn finish_copies(&mut self, unit: &mut Unit) -> Result<(), Failure> {
-        let Some((shape, _)) = &self.copy else { return Ok(()) };
-        let shape = *shape;
-        if self.job.plan.wire_of_shape(shape) == WireFormat::Binary {
-            self.out.extend_from_slice(copy_binary::TRAILER);
-        }
-        self.flush().await?;
-        self.enter(Stage::Answer);
-        if let Some((_, copy)) = self.copy.take() {
-            unit.stored += self.session.finish_copy(self.job, shape, copy).await?;
-        }
-        if !self.side.is_empty() {
-            let mut copy = self.session.start_copy(self.job, shape, WireFormat::Text).await?;
-            let side = Bytes::from(std::mem::take(&mut self.side));
-            self.job.count_sent(side.len() as u64);
-            let sent = copy.send(side).await;
-            sent.map_err(|e| self.session.copy_failure(self.job, shape, &e))?;
-            unit.stored += self.session.finish_copy(self.job, shape, copy).await?;
-        }
-        Ok(())
     }
 
     /// First statements of a unit.

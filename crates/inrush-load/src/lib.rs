@@ -3,9 +3,12 @@
 //! The only crate that wires the stages together. [`run`] is the whole of `inrush load`; the command line
 //! above it only reads arguments and draws.
 
+mod buffers;
 mod careful;
 mod columnar;
+mod copies;
 mod create;
+mod direct;
 mod dry;
 mod feed;
 mod format;

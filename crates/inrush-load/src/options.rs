@@ -110,6 +110,8 @@ pub enum Via {
     /// The fastest that fits the table.
     #[default]
     Auto,
+    /// Rows in the layout of the heap, through the server's extension.
+    Direct,
     /// COPY binary, values encoded by the client.
     CopyBinary,
     /// COPY text, values read by the server.

@@ -7,8 +7,9 @@ use crate::shape::Shape;
 use crate::unit::Held;
 use inrush_core::{Chunk, Code, Error, Format, Limits, Result, Table, TypeKind};
 use inrush_encode::copy_binary::CopyBinary;
+use inrush_encode::frames::{self, FrameLayout};
 use inrush_sink::catalog::Index;
-use inrush_sink::copy::WireFormat;
+use inrush_sink::copy::{CopyStream, WireFormat};
 use inrush_source::{BufferPool, Input, InputSpec, Reread};
 use serde::Serialize;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WirePath {
+    /// Rows in the layout of the heap, to the server's extension.
+    Direct,
     /// COPY binary.
     CopyBinary,
     /// COPY text.
@@ -28,6 +31,7 @@ impl WirePath {
     /// As `--via` and the report name it.
     pub fn name(self) -> &'static str {
         match self {
+            WirePath::Direct => "direct",
             WirePath::CopyBinary => "copy-binary",
             WirePath::CopyText => "copy-text",
         }
@@ -42,6 +46,8 @@ pub(crate) struct Plan {
     pub shapes: Vec<Shape>,
     pub path: WirePath,
     pub path_reason: String,
+    /// On the direct path, how the server wants the rows of each shape.
+    pub layouts: Vec<Arc<FrameLayout>>,
     pub session: inrush_encode::Session,
     /// Encoding of the inputs where it is not UTF8: the server recodes COPY text.
     pub encoding: Option<String>,
@@ -109,6 +115,7 @@ impl Plan {
             shapes,
             path,
             path_reason,
+            layouts: Vec::new(),
             session: facts.session,
             encoding,
             limits: options.limits.clone(),
@@ -149,12 +156,13 @@ impl Plan {
         match (self.path, &input.format) {
             (_, Format::Binary) | (WirePath::CopyBinary, _) => WireFormat::Binary,
             (WirePath::CopyText, _) => WireFormat::Text,
+            (WirePath::Direct, _) => WireFormat::Direct,
         }
     }
 
-    /// Format of the COPY for a shape.
-    pub fn wire_of_shape(&self, shape: usize) -> WireFormat {
-        self.inputs.iter().find(|input| input.shape == shape).map_or(WireFormat::Text, |i| self.wire(i))
+    /// Bytes of a message to the server that are worth sending.
+    pub fn message(&self) -> usize {
+        if self.path == WirePath::Direct { frames::BLOCK } else { CopyStream::MESSAGE }
     }
 
     /// Age at which a unit is committed.
@@ -270,8 +278,11 @@ fn choose_path(
                 .hint("Leave --via out, or say --via copy-text."))
         }
         (Via::CopyBinary, None, None) => Ok((WirePath::CopyBinary, "asked for with --via".into())),
-        (Via::Auto, Some(why), _) | (Via::Auto, None, Some(why)) => Ok((WirePath::CopyText, why)),
-        (Via::Auto, None, None) => {
+        // Direct needs the server's word, which comes later (direct.rs).
+        (Via::Auto | Via::Direct, Some(why), _) | (Via::Auto | Via::Direct, None, Some(why)) => {
+            Ok((WirePath::CopyText, why))
+        }
+        (Via::Auto | Via::Direct, None, None) => {
             Ok((WirePath::CopyBinary, "every column has a client encoder; the server parses nothing".into()))
         }
     }

@@ -1,6 +1,7 @@
 //! One load from beginning to end.
 
 use crate::create::{create_table_sql, target_name};
+use crate::direct;
 use crate::inputs::Opened;
 use crate::job::Job;
 use crate::levers::{self, End, Hand};
@@ -284,6 +285,7 @@ async fn prepare(
         plan.merges()?;
     }
     plan.forbidding = checked.forbidding;
+    direct::choose(client, options, &mut plan).await?;
     for price in checked.price {
         notice(&price);
     }

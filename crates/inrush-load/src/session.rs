@@ -2,10 +2,12 @@
 
 use crate::job::Job;
 use crate::levers::conflict::Statements;
+use crate::plan::WirePath;
 use inrush_core::{Code, Error, Result};
+use inrush_sink::catalog::direct::LOAD_LIBRARY;
 use inrush_sink::connect::{Connected, connect};
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
-use inrush_sink::failure::{Failure, of_copy, of_statement, server_error};
+use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, server_error};
 use inrush_sink::ledger::UnitLedger;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -34,6 +36,9 @@ impl Session {
     pub async fn open(job: &Job, lane: &inrush_profile::Lane) -> Result<Session> {
         let connected = connect(&job.conninfo, "inrush load").await?;
         lane.connected(connected.backend_pid);
+        if job.plan.path == WirePath::Direct {
+            connected.client.batch_execute(LOAD_LIBRARY).await.map_err(server_error)?;
+        }
         if let Some(value) = &job.plan.sync_commit {
             let set = "SELECT pg_catalog.set_config('synchronous_commit', $1, false)";
             connected.client.query_one(set, &[value]).await.map_err(server_error)?;
@@ -79,7 +84,8 @@ impl Session {
             _ => {
                 let columns: Vec<&str> =
                     job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
-                of_copy(error, &job.plan.table.name, &columns)
+                let of = if job.plan.path == WirePath::Direct { of_direct_copy } else { of_copy };
+                of(error, &job.plan.table.name, &columns)
             }
         }
     }

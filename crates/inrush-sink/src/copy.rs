@@ -13,6 +13,8 @@ pub enum WireFormat {
     Text,
     /// `FORMAT binary`.
     Binary,
+    /// `FORMAT inrush`: the server's extension reads it.
+    Direct,
 }
 
 /// The statement that loads `columns` of `table`, which is a name as SQL reads it. `encoding` is the encoding of text fields where it is not
@@ -29,6 +31,7 @@ pub fn statement(
     let mut options = match format {
         WireFormat::Text => String::from("FORMAT text"),
         WireFormat::Binary => String::from("FORMAT binary"),
+        WireFormat::Direct => String::from("FORMAT inrush"),
     };
     if let Some(encoding) = encoding {
         options.push_str(&format!(", ENCODING '{}'", encoding.replace('\'', "''")));
@@ -68,6 +71,11 @@ impl CopyStream {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.sink.send(bytes).await
+    }
+
+    /// Sends bytes in one message, however long: the extension reads a block best where it lies in one.
+    pub async fn send_whole(&mut self, bytes: Bytes) -> Result<(), Error> {
         self.sink.send(bytes).await
     }
 

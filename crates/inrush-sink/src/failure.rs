@@ -101,6 +101,27 @@ pub fn of_copy(error: &tokio_postgres::Error, relation: &str, columns: &[&str]) 
     read(error, Some((relation, columns)))
 }
 
+/// As [`of_copy`], of `FORMAT inrush`: that the table was altered since, or takes this format no longer, says
+/// nothing of the rows, which another format may bring in. It counts as a refusal of rows that names none.
+pub fn of_direct_copy(error: &tokio_postgres::Error, relation: &str, columns: &[&str]) -> Failure {
+    match of_copy(error, relation, columns) {
+        Failure::Fatal(error)
+            if matches!(error.sqlstate_text(), Some("0A000" | "55000" | "42704" | "22023")) =>
+        {
+            Failure::Row(Box::new(RowFailure {
+                sqlstate: error.sqlstate_text().unwrap_or_default().to_owned(),
+                reason: error.fact().to_owned(),
+                error,
+                line: None,
+                line_exact: false,
+                column: None,
+                constraint: None,
+            }))
+        }
+        other => other,
+    }
+}
+
 fn read(error: &tokio_postgres::Error, copy: Option<(&str, &[&str])>) -> Failure {
     let Some(db) = error.as_db_error() else {
         let io = error.source().is_some_and(|source| source.is::<std::io::Error>());

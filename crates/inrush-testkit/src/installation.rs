@@ -1,9 +1,10 @@
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Which PostgreSQL a test wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -20,6 +21,8 @@ pub enum Version {
         /// Bytes of a block.
         block_size: u32,
     },
+    /// This major version, with the extension of this repository in it (`tests/extension-server.sh`).
+    WithExtension(u32),
 }
 
 /// What PostgreSQL is compiled with unless somebody says otherwise: bytes of a block.
@@ -30,6 +33,7 @@ impl fmt::Display for Version {
         match self {
             Version::Any => f.write_str("PostgreSQL 15 or newer"),
             Version::Major(major) => write!(f, "PostgreSQL {major}"),
+            Version::WithExtension(major) => write!(f, "PostgreSQL {major} with its headers"),
             Version::Blocks { major, block_size } => {
                 write!(f, "PostgreSQL {major} with {} KB blocks", block_size / 1024)
             }
@@ -116,10 +120,33 @@ impl Installation {
         match version {
             Version::Any => Installation::all().first(),
             Version::Major(major) => Installation::all().iter().find(|one| one.major == major),
+            Version::WithExtension(major) => Installation::with_extension(major),
             Version::Blocks { major, block_size } => {
                 Installation::found().iter().find(|one| one.kind() == (major, block_size))
             }
         }
+    }
+
+    /// The installation of a major version in a tree of its own, with the extension. Made when first asked for: seconds.
+    ///
+    /// # Panics
+    /// If the extension cannot be built although the server's headers are there.
+    fn with_extension(major: u32) -> Option<&'static Installation> {
+        static MADE: OnceLock<Mutex<HashMap<u32, Option<&'static Installation>>>> = OnceLock::new();
+        let mut made = MADE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        *made.entry(major).or_insert_with(|| {
+            let plain = Installation::all().iter().find(|one| one.major == major)?;
+            let pgxs = plain.command("pg_config").arg("--pgxs").output().ok()?;
+            let pgxs = PathBuf::from(String::from_utf8(pgxs.stdout).ok()?.trim());
+            plain.pg_config().filter(|_| pgxs.exists())?;
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/extension-server.sh");
+            // The libraries are for pg_config; a shell does without them.
+            let output = plain.command("sh").arg(script).arg(plain.bin.join("pg_config")).output().ok()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "no PostgreSQL {major} with the extension: {said}");
+            let bin = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+            Installation::at(&bin, true).map(|one| &*Box::leak(Box::new(one)))
+        })
     }
 
     /// Whether `version` is installed; if not, says on standard error that the test is skipped (or panics

@@ -100,9 +100,9 @@ impl Postgres {
     /// # Panics
     /// As [`Postgres::start`].
     pub fn shared(version: impl Into<Version>) -> &'static Postgres {
-        static SHARED: OnceLock<Mutex<HashMap<(u32, u32), &'static Postgres>>> = OnceLock::new();
+        static SHARED: OnceLock<Mutex<HashMap<PathBuf, &'static Postgres>>> = OnceLock::new();
         let version = version.into();
-        let key = Installation::find(version).map_or((0, 0), |one| (one.major(), one.block_size()));
+        let key = Installation::find(version).map(|one| one.bin().to_owned()).unwrap_or_default();
         let mut shared =
             SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Never dropped: the guard process stops it when this process ends.

@@ -280,6 +280,8 @@ pub type Jobs = std::option::Option<usize>;
 pub enum ViaName {
     /// The fastest that fits the table
     Auto,
+    /// Rows in the layout of the heap, through the server's extension
+    Direct,
     /// Values encoded here, COPY binary
     CopyBinary,
     /// Values read by the server, COPY text
@@ -334,6 +336,7 @@ impl LoadArgs {
         options.jobs = self.speed.jobs;
         options.via = match self.speed.via {
             ViaName::Auto => Via::Auto,
+            ViaName::Direct => Via::Direct,
             ViaName::CopyBinary => Via::CopyBinary,
             ViaName::CopyText => Via::CopyText,
         };

@@ -1,12 +1,12 @@
 //! Scalars in the form that the receive functions of PostgreSQL read, where that form holds exactly the
 //! value. Everything else goes through its text and the encoders of text, which say where they are unsure.
 
+use super::MICROS_PER_DAY;
 use super::text::{Form, text};
 use super::values::{Scalar, Tick, Values, Zoned};
 use crate::types::array::Array;
 use crate::types::{Encoder, numeric, put, put_sized, sized};
 
-const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// Days from 1970-01-01, where Arrow counts from, to 2000-01-01, where PostgreSQL does.
 const EPOCH_DAYS: i64 = 10_957;
 /// First and one past the last date (datetime.h, IS_VALID_DATE), in days since 2000-01-01.
@@ -31,6 +31,7 @@ pub(super) fn field(
     scratch: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> bool {
+    let start = out.len();
     let sure = match (target.encoder, scalar) {
         (Encoder::Verbatim, Scalar::Text(value) | Scalar::Bytes(value)) => {
             put_sized(value, out);
@@ -62,21 +63,21 @@ pub(super) fn field(
         }
         (Encoder::Numeric, Scalar::Int(value)) => sized(out, |out| numeric::decimal(value.into(), 0, out)),
         (Encoder::Numeric, Scalar::UInt(value)) => sized(out, |out| numeric::decimal(value.into(), 0, out)),
-        (Encoder::Date, Scalar::Date(days)) => put(pg_date(days), out),
+        (Encoder::Date, Scalar::Date(days)) => put(pg_date(days).map(i32::to_be_bytes), out),
         // date_in takes the date as it is written and leaves time and zone alone; ours are written in UTC.
         (Encoder::Date, Scalar::Timestamp(ticks, tick, _)) => {
-            put(pg_date(ticks.div_euclid(tick.per_second() * 86_400)), out)
+            put(pg_date(ticks.div_euclid(tick.per_second() * 86_400)).map(i32::to_be_bytes), out)
         }
         (Encoder::Timestamp | Encoder::Timestamptz { timezone_is_utc: true }, Scalar::Date(days)) => {
-            put(days.checked_mul(MICROS_PER_DAY).and_then(pg_timestamp), out)
+            put(days.checked_mul(MICROS_PER_DAY).and_then(pg_micros).map(i64::to_be_bytes), out)
         }
         // timestamp_in does not look at the offset either.
         (Encoder::Timestamp, Scalar::Timestamp(ticks, tick, _))
         | (Encoder::Timestamptz { timezone_is_utc: true }, Scalar::Timestamp(ticks, tick, _))
         | (Encoder::Timestamptz { .. }, Scalar::Timestamp(ticks, tick, Zoned::Yes)) => {
-            put(tick.micros(ticks).and_then(pg_timestamp), out)
+            put(tick.micros(ticks).and_then(pg_micros).map(i64::to_be_bytes), out)
         }
-        (Encoder::Time, Scalar::Time(ticks, tick)) => put(pg_time(ticks, tick), out),
+        (Encoder::Time, Scalar::Time(ticks, tick)) => put(pg_time(ticks, tick).map(i64::to_be_bytes), out),
         (Encoder::Interval(_), Scalar::Interval(value)) => put(
             value.tick.micros(value.ticks).map(|micros| pg_interval(micros, value.days, value.months)),
             out,
@@ -88,7 +89,9 @@ pub(super) fn field(
         _ => false,
     };
     sure || {
-        // What could not be put was not begun either, except for an array, which has no better chance as text.
+        // A number that could not be put was begun.
+        out.truncate(start);
+        // An array has no better chance as text.
         !matches!((target.encoder, scalar), (Encoder::Array(_), Scalar::List(..)))
             && through_text(scalar, &target, scratch, out)
     }
@@ -103,29 +106,31 @@ fn through_text(scalar: Scalar<'_>, target: &Target<'_>, scratch: &mut Vec<u8>, 
 }
 
 /// The bits of a real; a NaN is the one that the server's own input function makes.
-fn real(value: f32) -> u32 {
+pub(super) fn real(value: f32) -> u32 {
     if value.is_nan() { 0x7fc0_0000 } else { value.to_bits() }
 }
 
 /// The bits of a double precision.
-fn double(value: f64) -> u64 {
+pub(super) fn double(value: f64) -> u64 {
     if value.is_nan() { 0x7ff8_0000_0000_0000 } else { value.to_bits() }
 }
 
-fn pg_date(days: i64) -> Option<[u8; 4]> {
+/// Days since 2000-01-01 of days since 1970-01-01, if it is a date of the server.
+pub(super) fn pg_date(days: i64) -> Option<i32> {
     let days = days.checked_sub(EPOCH_DAYS).filter(|days| DATES.contains(days))?;
-    i32::try_from(days).ok().map(i32::to_be_bytes)
+    i32::try_from(days).ok()
 }
 
-fn pg_timestamp(micros: i64) -> Option<[u8; 8]> {
+/// Microseconds since 2000-01-01 of those since 1970-01-01, if it is a timestamp of the server.
+pub(super) fn pg_micros(micros: i64) -> Option<i64> {
     let micros = micros.checked_sub(EPOCH_DAYS * MICROS_PER_DAY)?;
-    TIMESTAMPS.contains(&micros).then(|| micros.to_be_bytes())
+    TIMESTAMPS.contains(&micros).then_some(micros)
 }
 
-/// time_recv takes 24:00:00, as time_in does.
-fn pg_time(ticks: i64, tick: Tick) -> Option<[u8; 8]> {
+/// Microseconds since midnight. time_recv takes 24:00:00, as time_in does.
+pub(super) fn pg_time(ticks: i64, tick: Tick) -> Option<i64> {
     let micros = tick.micros(ticks)?;
-    (0..=MICROS_PER_DAY).contains(&micros).then(|| micros.to_be_bytes())
+    (0..=MICROS_PER_DAY).contains(&micros).then_some(micros)
 }
 
 /// As interval_recv reads it.

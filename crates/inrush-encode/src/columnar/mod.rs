@@ -12,7 +12,10 @@
 //!   in any other column are JSON.
 
 mod binary;
+mod frames;
 mod json;
+#[cfg(test)]
+mod tests;
 mod text;
 mod values;
 
@@ -21,9 +24,12 @@ use crate::{EncodeColumn, Session, Unsure, copy_text};
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 use binary::Target;
+pub use frames::ColumnarFrames;
 use inrush_core::{Code, Error, FieldSource, Result};
 use text::Form;
 use values::Values;
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// Encodes the rows of record batches for COPY, binary or text; header and trailer are the caller's.
 pub struct ColumnarEncoder {

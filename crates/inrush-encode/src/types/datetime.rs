@@ -54,6 +54,22 @@ pub(super) fn timetz(value: &[u8]) -> Option<(i64, i32)> {
     Some((time, -offset(rest)??))
 }
 
+/// Rounds microseconds to so many digits behind the point, halves away from zero (date.c, AdjustTimeForTypmod;
+/// timestamp.c, AdjustTimestampForTypmod). Infinities stay what they are.
+#[inline]
+pub(super) fn rounded(micros: i64, digits: Option<u8>) -> i64 {
+    const UNITS: [i64; 6] = [1_000_000, 100_000, 10_000, 1_000, 100, 10];
+    let unit = match digits {
+        Some(digits) if micros != i64::MIN && micros != i64::MAX => UNITS.get(usize::from(digits)),
+        _ => None,
+    };
+    match unit {
+        // Times and timestamps are far enough from the ends of 64 bits.
+        Some(unit) => (micros.saturating_add(micros.signum() * (unit / 2))) / unit * unit,
+        None => micros,
+    }
+}
+
 /// Local time, and seconds east of UTC if an offset is given.
 #[inline]
 fn moment(value: &[u8]) -> Option<(i64, Option<i32>)> {
@@ -262,6 +278,18 @@ mod tests {
         ] {
             assert_eq!(time(odd.as_bytes()), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn halves_are_rounded_away_from_zero() {
+        assert_eq!(rounded(1_500_000, Some(0)), 2_000_000);
+        assert_eq!(rounded(-1_500_000, Some(0)), -2_000_000);
+        assert_eq!(rounded(-1_499_999, Some(0)), -1_000_000);
+        assert_eq!(rounded(1_234_449, Some(3)), 1_234_000);
+        assert_eq!(rounded(1_234_567, Some(6)), 1_234_567);
+        assert_eq!(rounded(1_234_567, None), 1_234_567);
+        assert_eq!(rounded(USECS_PER_DAY - 1, Some(5)), USECS_PER_DAY);
+        assert_eq!((rounded(i64::MAX, Some(0)), rounded(i64::MIN, Some(0))), (i64::MAX, i64::MIN));
     }
 
     /// The judge: counts days one year and one month at a time.

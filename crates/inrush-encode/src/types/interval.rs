@@ -25,16 +25,35 @@ impl Reading {
 
     /// Microseconds, days, months, as interval_recv reads them.
     pub(super) fn interval(self, value: &[u8]) -> Option<[u8; 16]> {
-        if value.first() == Some(&b'-') && !self.sign_per_field {
-            return None;
-        }
-        let span = parse(value)?;
+        let span = self.span(value)?;
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&span.micros.to_be_bytes());
         bytes[8..12].copy_from_slice(&span.days.to_be_bytes());
         bytes[12..].copy_from_slice(&span.months.to_be_bytes());
         Some(bytes)
     }
+
+    /// The same as the heap has it.
+    pub(super) fn stored(self, value: &[u8]) -> Option<[u8; 16]> {
+        let span = self.span(value)?;
+        Some(stored(span.micros, span.days, span.months))
+    }
+
+    fn span(self, value: &[u8]) -> Option<Span> {
+        if value.first() == Some(&b'-') && !self.sign_per_field {
+            return None;
+        }
+        parse(value)
+    }
+}
+
+/// An interval as the heap has it (datatype/timestamp.h, Interval).
+pub(crate) fn stored(micros: i64, days: i32, months: i32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&micros.to_le_bytes());
+    bytes[8..12].copy_from_slice(&days.to_le_bytes());
+    bytes[12..].copy_from_slice(&months.to_le_bytes());
+    bytes
 }
 
 #[derive(Debug, PartialEq, Eq)]

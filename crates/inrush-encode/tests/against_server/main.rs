@@ -5,6 +5,10 @@
 //! column type and session (default 80), `INRUSH_ONLY=text` picks column types that contain the text.
 
 mod catalog;
+#[path = "../golden/mod.rs"]
+mod golden;
+mod heap;
+mod plan;
 mod seeds;
 mod values;
 
@@ -58,10 +62,7 @@ fn same_as_copy_text_on_18() {
 }
 
 fn run(version: Version) {
-    let seed = std::env::var("INRUSH_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(1, |since| since.as_secs())
-    });
+    let seed = seed_of();
     let server = Postgres::shared(version);
     let which = Installation::find(version).map_or("?", |one| one.version());
     println!("INRUSH_SEED={seed}, PostgreSQL {which}");
@@ -84,6 +85,14 @@ fn run(version: Version) {
         server.psql("DROP DATABASE other");
     }
     assert!(complaints.is_empty(), "INRUSH_SEED={seed}, PostgreSQL {which}\n{complaints}");
+}
+
+/// The seed of this run.
+fn seed_of() -> u64 {
+    std::env::var("INRUSH_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |since| since.as_secs())
+    })
 }
 
 async fn run_database(config: &Config, sessions: &[&str], seed: u64) -> String {
@@ -188,10 +197,10 @@ async fn check_column(client: &Client, column: &str, session: &Session, random: 
     complaints
 }
 
-fn encode(encoder: &mut dyn RowEncoder, value: &Value) -> Option<Vec<u8>> {
+/// Fields with these values.
+fn in_fields(values: &[Option<&[u8]>]) -> Fields {
     let mut fields = Fields::new();
-    let number = value.number.to_string();
-    for bytes in [Some(number.as_bytes()), value.bytes.as_deref()] {
+    for bytes in values {
         let Some(bytes) = bytes else {
             fields.push_null();
             continue;
@@ -200,8 +209,24 @@ fn encode(encoder: &mut dyn RowEncoder, value: &Value) -> Option<Vec<u8>> {
         fields.scratch().extend_from_slice(bytes);
         fields.push_scratch(start);
     }
+    fields
+}
+
+fn encode(encoder: &mut dyn RowEncoder, value: &Value) -> Option<Vec<u8>> {
+    let number = value.number.to_string();
+    let fields = in_fields(&[Some(number.as_bytes()), value.bytes.as_deref()]);
     let mut out = Vec::new();
     encoder.row(&Record { input: b"", fields: &fields }, &mut out).ok().map(|()| out)
+}
+
+/// One whole COPY.
+async fn copy_once(client: &Client, statement: &str, wire: Vec<u8>) -> Result<(), tokio_postgres::Error> {
+    let sink = client.copy_in(statement).await.expect("COPY starts");
+    let mut sink = std::pin::pin!(sink);
+    // A refusal may come at any step; finish() has it in the end.
+    let fed = sink.send(Bytes::from(wire)).await;
+    let finished = sink.finish().await;
+    fed.and(finished.map(drop))
 }
 
 /// Sends the values in batches and halves the batches that are refused; the refused values with SQLSTATE.
@@ -221,12 +246,7 @@ async fn copy(
             wire.extend(encode(encoder, value).expect("was sure before"));
         }
         wire.extend_from_slice(tail);
-        let sink = client.copy_in(statement).await.expect("COPY starts");
-        let mut sink = std::pin::pin!(sink);
-        // A refusal may come at any step; finish() has it in the end.
-        let fed = sink.send(Bytes::from(wire)).await;
-        let finished = sink.finish().await;
-        let Err(error) = fed.and(finished.map(drop)) else { continue };
+        let Err(error) = copy_once(client, statement, wire).await else { continue };
         match batch {
             [one] => {
                 let code = error.code().unwrap_or_else(|| panic!("no answer of the server: {error:?}"));

@@ -1,0 +1,31 @@
+//! The server's extension: whether it is there, and how it wants the rows of a table (docs/format-inrush.md).
+
+use crate::failure::server_error;
+use inrush_core::{Result, Table};
+use tokio_postgres::Client;
+
+/// Loads the extension's library into a session: only then does it take `FORMAT inrush`.
+pub const LOAD_LIBRARY: &str = "SELECT inrush.version()";
+
+/// Whether the database has the extension.
+pub async fn has_extension(client: &Client) -> Result<bool> {
+    let there =
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush')";
+    Ok(client.query_one(there, &[]).await.map_err(server_error)?.get(0))
+}
+
+/// What `inrush.plan()` answers for a COPY of these columns: JSON.
+pub async fn plan(client: &Client, table: &Table, columns: &[&str]) -> Result<String> {
+    let row = client
+        .query_one("SELECT inrush.plan($1::oid::regclass, $2)::text", &[&table.oid, &columns])
+        .await
+        .map_err(server_error)?;
+    Ok(row.get(0))
+}
+
+/// The labels of an enum and their OIDs.
+pub async fn labels(client: &Client, enum_type: u32) -> Result<Vec<(String, u32)>> {
+    let sql = "SELECT enumlabel::text, oid FROM pg_catalog.pg_enum WHERE enumtypid OPERATOR(pg_catalog.=) $1";
+    let rows = client.query(sql, &[&enum_type]).await.map_err(server_error)?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
