@@ -1,6 +1,6 @@
 /*
  * append.c
- *	  Rows into the heap, a block at a time: all of a block are formed and checked before the first is written.
+ *	  Rows into the heap, a block at a time.
  *
  * Most fill whole pages (pages.c). What is left goes through heap_multi_insert(): rows that need TOAST, the rows
  * behind the last full page, temporary tables.
@@ -17,6 +17,8 @@
 
 /* Rows that go through heap_multi_insert() in one go, and then into the indexes. */
 #define MAX_ROWS 2048
+/* Bytes of formed rows in memory; a single row may have more. */
+#define MAX_FORMED (8 * 1024 * 1024)
 
 struct InrushAppend
 {
@@ -27,10 +29,6 @@ struct InrushAppend
 	CommandId	cid;
 	BulkInsertState bulk;
 	MemoryContext scratch;		/* heap_multi_insert() leaves what it allocates */
-
-	/* Rows of the block as tuples, where they are looked at; NULL for a row that is taken as it is. */
-	HeapTuple  *formed;
-	int			capacity;
 
 	/* Rows for heap_multi_insert(). */
 	int			ntuples;
@@ -106,63 +104,57 @@ fits_page(const InrushAppend *append, uint32 length)
 	return append->pages != NULL && SizeofHeapTupleHeader + length <= TOAST_TUPLE_THRESHOLD;
 }
 
-/* Forms and checks the rows that have to be; all of them, before one is written. */
+/* Gives memory back that formed rows took: what has been taken by a page is copied, the rest is written. */
 static void
-form_rows(InrushAppend *append, const InrushBlock *block)
+free_formed(InrushAppend *append)
 {
-	InrushLoad *load = append->load;
-	bool		all = inrush_form_needed(append->form);
-
-	if (block->nrows > append->capacity)
-	{
-		if (append->formed != NULL)
-			pfree(append->formed);
-		append->capacity = block->nrows;
-		append->formed = MemoryContextAlloc(load->estate->es_query_cxt, sizeof(HeapTuple) * append->capacity);
-	}
-	for (int i = 0; i < block->nrows; i++)
-	{
-		load->line = load->rows + i + 1;
-		append->formed[i] = all || !fits_page(append, block->rows[i].length) ?
-			inrush_form_row(append->form, &block->rows[i]) : NULL;
-	}
-	load->line = 0;
+	write_tuples(append);
+	ResetPerTupleExprContext(append->load->estate);
 }
 
 /*
- * The rows of a verified block. Nothing of it has been written if this raises an error of a value or a CHECK.
+ * The rows of a verified block. Those that are formed here are checked one after the other, as COPY does it: a few
+ * bytes of a frame may become many, by a default or a receive function.
  */
 void
 inrush_append_block(InrushAppend *append, const InrushBlock *block)
 {
 	InrushLoad *load = append->load;
-	MemoryContext old;
+	MemoryContext formed = GetPerTupleMemoryContext(load->estate);
+	MemoryContext old = MemoryContextSwitchTo(formed);
+	bool		all = inrush_form_needed(append->form);
 
-	ResetPerTupleExprContext(load->estate);
-	old = MemoryContextSwitchTo(GetPerTupleMemoryContext(load->estate));
-	form_rows(append, block);
 	for (int i = 0; i < block->nrows; i++)
 	{
-		HeapTuple	tuple = append->formed[i];
+		const InrushRow *row = &block->rows[i];
 		uint64		line = load->rows + i + 1;
+		HeapTuple	tuple;
 
-		if (tuple == NULL)
-			inrush_pages_take(append->pages, &block->rows[i], line);
-		else if (fits_page(append, tuple->t_len - SizeofHeapTupleHeader))
+		if (!all && fits_page(append, row->length))
 		{
-			InrushRow	row = row_of_tuple(tuple);
+			inrush_pages_take(append->pages, row, line);
+			continue;
+		}
+		load->line = line;
+		tuple = inrush_form_row(append->form, row);
+		load->line = 0;
+		if (fits_page(append, tuple->t_len - SizeofHeapTupleHeader))
+		{
+			InrushRow	again = row_of_tuple(tuple);
 
-			inrush_pages_take(append->pages, &row, line);
+			inrush_pages_take(append->pages, &again, line);
 		}
 		else
 		{
 			append->lines[append->ntuples] = line;
 			append->tuples[append->ntuples++] = tuple;
-			if (append->ntuples == MAX_ROWS)
-				write_tuples(append);
 		}
+		if (append->ntuples == MAX_ROWS)
+			write_tuples(append);
+		if (MemoryContextMemAllocated(formed, false) > MAX_FORMED)
+			free_formed(append);
 	}
-	write_tuples(append);
+	free_formed(append);
 	if (append->pages != NULL)
 		inrush_pages_end_block(append->pages);
 	load->line = 0;

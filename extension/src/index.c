@@ -26,13 +26,13 @@ typedef enum IndexWay
 	WAY_EXECUTOR
 } IndexWay;
 
-/* A row's key for one index. */
+/* A row's key for one index; the nulls follow the values. */
 typedef struct IndexEntry
 {
-	Datum		values[INDEX_MAX_KEYS];
-	bool		nulls[INDEX_MAX_KEYS];
 	TupleTableSlot *slot;
 	uint64		line;
+	bool	   *nulls;
+	Datum		values[FLEXIBLE_ARRAY_MEMBER];
 } IndexEntry;
 
 typedef struct TargetIndex
@@ -153,6 +153,9 @@ static void
 insert_sorted(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots, const uint64 *lines, int nslots)
 {
 	InrushLoad *load = indexes->load;
+	int			nvalues = index->info->ii_NumIndexAttrs;
+	Size		entry_size = MAXALIGN(offsetof(IndexEntry, values) + nvalues * (sizeof(Datum) + sizeof(bool)));
+	char	   *memory = palloc(entry_size * nslots);
 	int			nentries = 0;
 
 	for (int i = 0; i < nslots; i++)
@@ -162,7 +165,8 @@ insert_sorted(InrushIndexes *indexes, TargetIndex *index, TupleTableSlot **slots
 		load->line = lines[i];
 		if (!qualifies(load, index, slots[i]))
 			continue;
-		entry = palloc(sizeof(IndexEntry));
+		entry = (IndexEntry *) (memory + entry_size * nentries);
+		entry->nulls = (bool *) &entry->values[nvalues];
 		FormIndexDatum(index->info, slots[i], load->estate, entry->values, entry->nulls);
 		entry->slot = slots[i];
 		entry->line = lines[i];

@@ -190,7 +190,12 @@ inrush_layout(Relation rel, const List *attnums)
 				layout->has_domain |= column->base != column->type;
 			}
 		}
-		/* What is in the fingerprint decides how bytes are read, for every attribute number there is. */
+		/*
+		 * What is in the fingerprint decides how bytes are read, for every attribute number there is; and names, since
+		 * columns that swap them would swap their values.
+		 */
+		fingerprint = mix(fingerprint, DatumGetUInt64(hash_any_extended((unsigned char *) column->name,
+																		 strlen(column->name), 0)));
 		fingerprint = mix(fingerprint, ((uint64) att->atttypid << 32) | (uint32) att->atttypmod);
 		fingerprint = mix(fingerprint, ((uint64) column->base << 32) | (uint32) column->typmod);
 		fingerprint = mix(fingerprint, ((uint64) (uint16) att->attlen << 48) |

@@ -145,8 +145,11 @@ ALTER TABLE o ALTER note SET STORAGE EXTENDED, ALTER id SET NOT NULL;
 ALTER TABLE o ALTER id DROP NOT NULL, ALTER id TYPE bigint;
 \copy o from 'stream' (format inrush)
 ALTER TABLE o ALTER id TYPE int;
--- names do not matter, nor do defaults and CHECKs
+-- a name, too: two columns that swap theirs would swap their values
 ALTER TABLE o RENAME note TO remark;
+\copy o from 'stream' (format inrush)
+ALTER TABLE o RENAME remark TO note;
+-- defaults and CHECKs do not matter
 ALTER TABLE o ALTER id SET DEFAULT 5, ADD CHECK (id > 0);
 \copy o from 'stream' (format inrush)
 SELECT count(*) FROM o;
