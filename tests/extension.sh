@@ -129,7 +129,11 @@ END
         # A small file system, which only root can mount, and not in every container.
         small=$work/small
         mkdir "$small"
-        mount -t tmpfs -o size=12m tmpfs "$small" 2> /dev/null && chmod 777 "$small" || small=
+        if mount -t tmpfs -o size=12m tmpfs "$small" 2> /dev/null; then
+            [ -z "$user" ] || chown "$user" "$small"
+        else
+            small=
+        fi
         mkdir "$work/recover"
         [ -z "$user" ] || chown "$user" "$work/recover"
         # shellcheck disable=SC2086

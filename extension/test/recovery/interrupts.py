@@ -7,7 +7,7 @@ from loads import TABLES, Feed, begin
 from server import Flaw, Session, eventually
 
 # How much of the stream has been sent when it happens: nothing, half a block, groups of pages, everything.
-MOMENTS = (0.0, 0.004, 0.35, 0.8, 1.0)
+MOMENTS = (0.0, 0.04, 0.35, 0.8, 1.0)
 
 
 def interrupts(kit):
@@ -55,8 +55,8 @@ def interrupts(kit):
 
 
 def arrive(server, session, feed):
-    """Until the server waits for more: psql keeps the last 8 KB of what it has read."""
-    sent = feed.at - feed.at % 8192
+    """Until the server waits for more: psql and libpq keep the last parts of what they have read."""
+    sent = feed.at - 24 * 1024
     eventually("the server waits for the rest", lambda: server.psql(
         f"SELECT count(*) FROM pg_stat_activity a JOIN pg_stat_progress_copy p USING (pid) WHERE pid = {session.pid}"
         f" AND wait_event = 'ClientRead' AND bytes_processed >= {sent}") == "1" or gone(server, session))

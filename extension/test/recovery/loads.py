@@ -4,6 +4,7 @@ Every row says in its first column which load it belongs to; the number is put i
 enters itself into the ledger in its own (sub)transaction: its rows are there, all and once, if and only if that row is.
 """
 
+import contextlib
 import errno
 import itertools
 import os
@@ -127,7 +128,7 @@ class Kit:
             raise Flaw(f"load into {table}: {said}")
         return load
 
-    def contents(self, server, ledger="ledger"):
+    def contents(self, server):
         """What is there, as {(table, load): (rows, hash)}."""
         found = {}
         for table in TABLES:
@@ -255,7 +256,8 @@ class Loader(threading.Thread):
         self.join(PATIENCE)
         if self.is_alive():
             raise Flaw("a loader hangs")
-        self.psql.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.psql.stdin.close()
         self.psql.wait()
         self.psql.stdout.close()
         for i in range(3):

@@ -10,7 +10,7 @@ def mixed(kit, server):
         for table in TABLES:
             kit.load(session, table)
             kit.load(session, table, "BEGIN; {} ROLLBACK;")
-            session.run("BEGIN;")
+            session.do("BEGIN;")
             kit.load(session, table, "{}")
             kit.load(session, table, "SAVEPOINT s; {} ROLLBACK TO s;")
             kit.load(session, table, "SAVEPOINT t; {} RELEASE t; COMMIT;")

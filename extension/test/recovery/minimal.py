@@ -22,26 +22,26 @@ def minimal(kit):
             require(kit, server, table, {kept})
             with Session(server) as session:
                 # Empty again, and not committed.
-                session.run(f"BEGIN; TRUNCATE {table}; DELETE FROM ledger;")
+                session.do(f"BEGIN; TRUNCATE {table}; DELETE FROM ledger;")
                 kit.load(session, table, "{}")
                 server.kill()
             server.start()
             require(kit, server, table, {kept})
             with Session(server) as session:
                 # A savepoint is undone, and behind it the old file is loaded again, with WAL.
-                session.run("BEGIN;\nSAVEPOINT s;\nDELETE FROM ledger;\n" f"TRUNCATE {table};")
+                session.do("BEGIN;\nSAVEPOINT s;\nDELETE FROM ledger;\n" f"TRUNCATE {table};")
                 kit.load(session, table, "{}")
-                session.run("ROLLBACK TO s;")
+                session.do("ROLLBACK TO s;")
                 second = kit.load(session, table, "{} COMMIT;")
                 # In a new file, a load that is undone and one that is not.
-                session.run(f"BEGIN;\nTRUNCATE {table};\nDELETE FROM ledger;\nSAVEPOINT s;")
+                session.do(f"BEGIN;\nTRUNCATE {table};\nDELETE FROM ledger;\nSAVEPOINT s;")
                 kit.load(session, table, "{} ROLLBACK TO s;")
                 third = kit.load(session, table, "{}")
                 if table == "narrow":
-                    session.run("ROLLBACK;")
+                    session.do("ROLLBACK;")
                     expected = {kept, second}
                 else:
-                    session.run("COMMIT;")
+                    session.do("COMMIT;")
                     expected = {third}
                 server.kill()
             server.start()

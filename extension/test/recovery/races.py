@@ -36,15 +36,14 @@ class Beside(threading.Thread):
 def races(kit):
     server = kit.server("races")
     server.start()
-    # Rows of no load, by INSERT and COPY text, which try the same pages.
-    server.psql("CREATE TABLE others (name text, n int); ALTER TABLE narrow SET (parallel_workers = 0)")
     with Loaders(kit, server, 3) as loaders:
         beside = [
             # Takes empty pages off the end, and enters new ones into the free space map.
             Beside(server, *(f"VACUUM {table};" for table in TABLES)),
             Beside(server, "CREATE INDEX CONCURRENTLY late ON indexed (note);", check_index(kit, "late"),
-                   "DROP INDEX CONCURRENTLY late;"),
-            Beside(server, "DO $$ BEGIN PERFORM brin_summarize_new_values('indexed_brin'); END $$;"),
+                   "DROP INDEX CONCURRENTLY late;",
+                   "DO $$ BEGIN PERFORM brin_summarize_new_values('indexed_brin'); END $$;"),
+            # Tries the pages at the end, which a load has just added.
             Beside(server, *(f"BEGIN; {insert(table)} ROLLBACK;" for table in TABLES)),
         ]
         time.sleep(2 if kit.kills < 50 else 20)

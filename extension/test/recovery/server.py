@@ -1,5 +1,6 @@
 """Servers that may die: each in a directory of its own, on a Unix socket there, a copy of one that initdb made once."""
 
+import contextlib
 import os
 import select
 import shutil
@@ -68,6 +69,7 @@ class Server:
         self.data = os.path.join(self.directory, "data")
         self.log = os.path.join(self.directory, "log")
         self.settings = {}
+        self.process = None
         self.killed = False
         shutil.rmtree(self.directory, ignore_errors=True)
         os.mkdir(self.directory)
@@ -75,42 +77,48 @@ class Server:
             shutil.copytree(template.data, self.data, symlinks=True)
 
     # Settings are given at every start: pg_rewind and pg_basebackup bring the configuration of another server along.
+    # Not by pg_ctl: a killed server that nobody waits for would still count as one that runs.
     def start(self, may_fail=False, **settings):
         self.settings.update(settings)
-        options = " ".join(f"-c {name}='{value}'" for name, value in {**SETTINGS, **self.settings}.items())
+        options = [word for name, value in {**SETTINGS, **self.settings}.items() for word in ("-c", f"{name}={value}")]
         if self not in started:
             started.append(self)
-        done = program(
-            "pg_ctl", "start", "-w", "-t", str(int(PATIENCE)), "-D", self.data, "-l", self.log,
-            "-o", f"{options} -k '{self.directory}'", log=os.path.join(self.directory, "pg_ctl.log"), check=False)
-        if done.returncode != 0 and not may_fail:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                ["postgres", "-D", self.data, "-k", self.directory, *options],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        eventually(f"{self.name} starts", lambda: self.process.poll() is not None or self.answers())
+        if self.process.poll() is None:
+            return True
+        if not may_fail:
             raise Flaw(f"server {self.name} does not start:\n{self.tail()}")
-        return done.returncode == 0
+        return False
 
     def stop(self, mode="fast"):
-        program("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data, log=os.path.join(self.directory, "pg_ctl.log"))
+        program("pg_ctl", "stop", "-w", "-m", mode, "-D", self.data)
+        self.process.wait(PATIENCE)
 
     def tail(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
             return "".join(file.readlines()[-15:])
 
-    def postmaster(self):
-        with open(os.path.join(self.data, "postmaster.pid"), encoding="ascii") as file:
-            return int(file.readline())
-
     def kill(self):
         """All processes at once, as when the machine stops, except that the kernel keeps what they wrote."""
         self.killed = True
-        pid = self.postmaster()
         # It must not start children meanwhile, or clean up behind them.
-        os.kill(pid, signal.SIGSTOP)
-        children = [int(c) for c in program("pgrep", "-P", str(pid), check=False).stdout.split()]
-        for process in [pid, *children]:
+        self.process.send_signal(signal.SIGSTOP)
+        children = program("pgrep", "-P", str(self.process.pid), check=False).stdout.split()
+        self.process.kill()
+        for child in children:
             try:
-                os.kill(process, signal.SIGKILL)
+                os.kill(int(child), signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        eventually("killed processes are gone", lambda: not any(map(alive, [pid, *children])))
+        self.process.wait(PATIENCE)
+        # Until then the shared memory is theirs. Whoever inherits them may leave them as zombies.
+        eventually("killed processes are gone", lambda: not any(
+            state for state in program("ps", "-o", "stat=", "-p", ",".join(c.decode() for c in children) or "1",
+                                       check=False).stdout.split() if children and not state.startswith(b"Z")))
 
     def psql(self, text, database="postgres", check=True):
         """What it prints, unaligned and without headers."""
@@ -167,27 +175,12 @@ class Server:
         return False
 
 
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        pass
-    except ProcessLookupError:
-        return False
-    if os.path.isdir("/proc/self"):
-        return False
-    try:
-        os.kill(pid, 0)
-        return True
-    except ProcessLookupError:
-        return False
-
-
 def end_all():
     for server in started:
-        if os.path.exists(os.path.join(server.data, "postmaster.pid")):
-            program("pg_ctl", "stop", "-w", "-m", "immediate", "-D", server.data, check=False)
+        if server.process and server.process.poll() is None:
+            # As in an immediate stop.
+            server.process.send_signal(signal.SIGQUIT)
+            server.process.wait(PATIENCE)
     started.clear()
 
 
@@ -236,13 +229,19 @@ class Session:
         self.send(text)
         return self.wait().strip()
 
+    def do(self, text):
+        """Says nothing, or has failed."""
+        if said := self.run(text):
+            raise Flaw(f"{text.strip()[:200]}: {said}")
+
     def close(self):
         try:
             os.killpg(self.psql.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.psql.wait()
-        self.psql.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.psql.stdin.close()
         self.psql.stdout.close()
 
     def __enter__(self):

@@ -30,7 +30,7 @@ def standby(kit):
     with Session(primary) as session:
         for table in TABLES:
             kit.load(session, table)
-            session.run("BEGIN;")
+            session.do("BEGIN;")
             kit.load(session, table, "SAVEPOINT s; {} ROLLBACK TO s;")
             kit.load(session, table, "{} COMMIT;")
             kit.load(session, table, "BEGIN; {} ROLLBACK;")
