@@ -34,7 +34,6 @@ def disk(kit):
                     raise Flaw("the disk is never full")
             if "No space left on device" not in said:
                 raise Flaw(f"{table}: {said}")
-            session.do("ROLLBACK;")
             kit.check(server)
             # Again, now that it is full to the last block.
             try:
@@ -43,7 +42,6 @@ def disk(kit):
             except Flaw as flaw:
                 if "No space left" not in str(flaw):
                     raise
-            session.do("ROLLBACK;")
             os.unlink(filler)
             # The session goes on.
             load = kit.load(session, table)

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from server import PATIENCE, Flaw, Server, program, eventually
+from server import PATIENCE, Flaw, Server, eventually, program, started
 
 # Columns behind "load", the rows of a load, indexes.
 TABLES = {
@@ -107,6 +107,7 @@ class Kit:
             rows, digest = self.template.rows(f"SELECT {hashed(table)} FROM ({query}) q ({names})")[0]
             self.streams[table] = Stream(table, blocks, int(rows), digest)
         self.template.stop()
+        started.remove(self.template)
 
     def server(self, name):
         return Server(name, self.template)

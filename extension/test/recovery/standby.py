@@ -21,10 +21,10 @@ def standby(kit):
     primary.start(wal_consistency_checking="all")
     copy = make_standby(primary, "standby")
     with Loaders(kit, primary) as loaders:
-        loaders.wait(8 + kit.kills)
+        loaders.wait(kit.kills)
         # Pages that VACUUM frees, truncates and that are filled again.
         primary.psql("VACUUM")
-        loaders.wait(4)
+        loaders.wait(2)
         loaders.stop()
     # Every way at least once, whatever the dice said.
     with Session(primary) as session:
