@@ -34,10 +34,13 @@ def standby(kit):
             kit.load(session, table, "SAVEPOINT s; {} ROLLBACK TO s;")
             kit.load(session, table, "{} COMMIT;")
             kit.load(session, table, "BEGIN; {} ROLLBACK;")
-    primary.psql("VACUUM")
-    kit.check(primary, loaders.acknowledged, loaders.never)
+    # Before anybody reads the primary: with checksums the first hint bit of a page sends all of it to the standby, and
+    # would hide that its own record was missing.
     copy.replayed(primary)
     kit.check(copy, loaders.acknowledged, loaders.never)
+    kit.check(primary, loaders.acknowledged, loaders.never)
+    primary.psql("VACUUM")
+    copy.replayed(primary)
     kit.same(primary, copy)
     copy.stop()
     primary.stop()
