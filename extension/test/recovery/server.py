@@ -161,8 +161,9 @@ class Server:
 
     def replayed(self, primary):
         """Waits until this standby has replayed what the primary has written."""
-        primary.psql("SELECT pg_switch_wal()")
+        # In this order: what comes behind the switch is not written until somebody writes more.
         lsn = primary.lsn()
+        primary.psql("SELECT pg_switch_wal()")
         eventually(
             f"{self.name} replays up to {lsn}",
             lambda: self.psql(f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn", check=False) == "t"
