@@ -7,9 +7,12 @@
 #     KEEP=1 tests/extension.sh types         # leaves the directory with the results
 #     ACCEPT=1 tests/extension.sh types       # takes what comes out as what is expected: read the diff
 #
+#     INRUSH_KILLS=300 tests/extension.sh crash    # kills servers so often; INRUSH_SEED=N repeats a run
+#
 # pg_regress runs extension/test/sql, and extension/test/isolation.py runs extension/test/specs, each on a server of
 # its own in a directory under $TMPDIR, on a Unix socket, with the extension built from the working tree
 # (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
+# extension/test/recovery.py has servers of its own, in the same directory, that die.
 #
 # A version that cannot be tested says SKIPPED and why; with CI or INRUSH_TEST_REQUIRE_SERVERS set that is a failure.
 set -u
@@ -65,18 +68,18 @@ obstacle() { # pg_config
 
 passed=0
 failed=0
-count() { # what, from pg_regress's or isolation.py's output
+count() { # what, from the output of pg_regress, isolation.py or recovery.py
     grep -cE "$1" "$2" || true
 }
 
-# Both suites on one server. Leaves what happened in $work.
+# The suites on one server. Leaves what happened in $work.
 run() { # major pg_config
     major=$1
     bin=$(sh tests/extension-server.sh "$2") || return 1
     pgxs=$(dirname "$("$2" --pgxs)")
     work=$(mktemp -d "${TMPDIR:-/tmp}/inrush-ext-$major.XXXXXX") || return 1
     mkdir "$work/data" "$work/results"
-    cp -R "$tests/sql" "$tests/expected" "$tests/specs" "$tests/isolation.py" "$work/"
+    cp -R "$tests/sql" "$tests/expected" "$tests/specs" "$tests/isolation.py" "$tests/recovery" "$tests/recovery.py" "$work/"
     for name in $regress; do
         touch "$work/expected/$name.out"
     done
@@ -121,6 +124,25 @@ END
         p=$((p + $(count '^ok ' "$work/isolation.out")))
         f=$((f + $(count '^not ok ' "$work/isolation.out")))
     fi
+    if [ -n "$recovery" ]; then
+        echo "extension on $("$2" --version): recovery"
+        # A small file system, which only root can mount, and not in every container.
+        small=$work/small
+        mkdir "$small"
+        if mount -t tmpfs -o size=12m tmpfs "$small" 2> /dev/null; then
+            [ -z "$user" ] || chown "$user" "$small"
+        else
+            small=
+        fi
+        mkdir "$work/recover"
+        [ -z "$user" ] || chown "$user" "$work/recover"
+        # shellcheck disable=SC2086
+        (cd "$work/recover" && INRUSH_SMALL_DISK=$small $with python3 ../recovery.py $recovery) > "$work/recovery.out" 2>&1 ||
+            bad=1
+        sed 's/^/  /' "$work/recovery.out"
+        p=$((p + $(count '^ok ' "$work/recovery.out")))
+        f=$((f + $(count '^not ok ' "$work/recovery.out")))
+    fi
     if [ -n "${ACCEPT:-}" ]; then
         for name in $regress $isolation; do
             cp "$work/results/$name.out" "$tests/expected/"
@@ -147,6 +169,8 @@ finish() {
     if [ -e "$work/data/postmaster.pid" ]; then
         $with pg_ctl stop -m immediate -w -D "$work/data" > "$work/pg_ctl.log" 2>&1
     fi
+    [ -z "$small" ] || umount "$small"
+    small=
     if [ -n "${KEEP:-}" ]; then
         echo "kept: $work"
     else
@@ -160,6 +184,8 @@ trap 'exit 1' INT TERM HUP
 # The test "setup" makes what the others use.
 regress=
 isolation=
+recovery=
+small=
 for file in "$tests"/sql/*.sql; do
     name=$(basename "$file" .sql)
     if [ "$name" != setup ] && { [ $# = 0 ] || have "$*" "$name"; }; then
@@ -173,8 +199,14 @@ for file in "$tests"/specs/*.spec; do
         isolation="$isolation $name"
     fi
 done
+for name in $(python3 "$tests/recovery.py" --list); do
+    if [ $# = 0 ] || have "$*" "$name"; then
+        recovery="$recovery $name"
+    fi
+done
 for name; do
-    have "$regress $isolation" "$name" || { echo "there is no test $name in extension/test/sql or specs" >&2; exit 2; }
+    have "$regress $isolation $recovery" "$name" ||
+        { echo "there is no test $name in extension/test/sql, specs or recovery.py" >&2; exit 2; }
 done
 regress="setup$regress"
 
