@@ -14,7 +14,7 @@ TESTS  ?=
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint fmt doc extension install-extension extension-test extension-crash-test fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k clean-demo
+.PHONY: help deps build demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ install-extension: extension ## build it and install it into that PostgreSQL; th
 extension-test: ## the extension's tests on PostgreSQL 15, 16 and 18, installing nothing; TESTS=names for some
 	@sh scripts/deps.sh test
 	@sh tests/extension.sh $(TESTS)
+
+extension-recovery-test: ## servers that die, standbys, backups, replication, a full disk: minutes on each server
+	@sh scripts/deps.sh test
+	@RECOVERY=1 sh tests/extension.sh
 
 extension-crash-test: ## N kills of servers while they load, and the longest versions of the tests beside it
 	@sh scripts/deps.sh test

@@ -12,7 +12,7 @@
 # pg_regress runs extension/test/sql, and extension/test/isolation.py runs extension/test/specs, each on a server of
 # its own in a directory under $TMPDIR, on a Unix socket, with the extension built from the working tree
 # (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
-# extension/test/recovery.py has servers of its own, in the same directory, that die.
+# extension/test/recovery.py has servers of its own, in the same directory, that die; it runs only if asked for.
 #
 # A version that cannot be tested says SKIPPED and why; with CI or INRUSH_TEST_REQUIRE_SERVERS set that is a failure.
 set -u
@@ -199,8 +199,9 @@ for file in "$tests"/specs/*.spec; do
         isolation="$isolation $name"
     fi
 done
+# Those that let servers die take minutes: by name, or all with RECOVERY=1.
 for name in $(python3 "$tests/recovery.py" --list); do
-    if [ $# = 0 ] || have "$*" "$name"; then
+    if { [ $# = 0 ] && [ -n "${RECOVERY:-}" ]; } || have "$*" "$name"; then
         recovery="$recovery $name"
     fi
 done
