@@ -124,7 +124,7 @@ begin_load(InrushLoad *load, const CopyStmt *statement, ParseState *pstate, List
 		PreventCommandIfReadOnly("COPY FROM");
 
 	load->layout = inrush_layout(load->rel, *attnums);
-	code = inrush_refusal(load->rel, load->layout, *attnums, &detail);
+	code = inrush_refusal(load->rel, load->layout, &detail);
 	if (code != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),

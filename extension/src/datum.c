@@ -22,24 +22,6 @@
 #define bad_binary(type) \
 	ereport(ERROR, (errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), errmsg("invalid stored form of a value of type %s", type)))
 
-static inline int64
-get_int64(const char *value)
-{
-	int64		number;
-
-	memcpy(&number, value, sizeof(number));
-	return number;
-}
-
-static inline int32
-get_int32(const char *value)
-{
-	int32		number;
-
-	memcpy(&number, value, sizeof(number));
-	return number;
-}
-
 /*
  * Valid in the server's encoding, which rules out zero bytes. All server encodings have ASCII in them, so that eight
  * bytes of it at once need no look at the encoding.
@@ -99,7 +81,7 @@ check_name(int encoding, const char *value)
 static void
 check_time(const InrushColumn *column, const char *value, const char *type)
 {
-	int64		time = get_int64(value);
+	int64		time = (int64) inrush_get64(value);
 
 	if (time < 0 || time > USECS_PER_DAY)
 		ereport(ERROR,
@@ -112,7 +94,7 @@ check_time(const InrushColumn *column, const char *value, const char *type)
 static void
 check_timestamp(const InrushColumn *column, const char *value)
 {
-	Timestamp	timestamp = get_int64(value);
+	Timestamp	timestamp = (int64) inrush_get64(value);
 
 	if (TIMESTAMP_NOT_FINITE(timestamp))
 		return;
@@ -127,7 +109,7 @@ check_timestamp(const InrushColumn *column, const char *value)
 static void
 check_date(const char *value)
 {
-	DateADT		date = get_int32(value);
+	DateADT		date = (int32) inrush_get32(value);
 
 	if (!DATE_NOT_FINITE(date) && !IS_VALID_DATE(date))
 		ereport(ERROR,
@@ -258,7 +240,7 @@ typedef struct Label
 static void
 check_enum(InrushLayout *layout, const InrushColumn *column, const char *value)
 {
-	Oid			oid = (Oid) get_int32(value);
+	Oid			oid = (Oid) inrush_get32(value);
 	Label	   *known;
 	HeapTuple	tuple;
 	Form_pg_enum form;
@@ -323,7 +305,7 @@ inrush_check_datum(InrushLayout *layout, const InrushColumn *column, const char 
 		case CHECK_TIMETZ:
 			check_time(column, value, "time");
 			/* As timetz_recv(). */
-			if (get_int32(value + 8) <= -TZDISP_LIMIT || get_int32(value + 8) >= TZDISP_LIMIT)
+			if ((int32) inrush_get32(value + 8) <= -TZDISP_LIMIT || (int32) inrush_get32(value + 8) >= TZDISP_LIMIT)
 				ereport(ERROR,
 						(errcode(ERRCODE_INVALID_TIME_ZONE_DISPLACEMENT_VALUE),
 						 errmsg("time zone displacement out of range")));

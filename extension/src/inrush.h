@@ -148,11 +148,39 @@ typedef struct InrushStream
 	bool		done;
 } InrushStream;
 
+/* Numbers of a block lie where they lie: not aligned. */
+static inline uint16
+inrush_get16(const char *at)
+{
+	uint16		number;
+
+	memcpy(&number, at, sizeof(number));
+	return number;
+}
+
+static inline uint32
+inrush_get32(const char *at)
+{
+	uint32		number;
+
+	memcpy(&number, at, sizeof(number));
+	return number;
+}
+
+static inline uint64
+inrush_get64(const char *at)
+{
+	uint64		number;
+
+	memcpy(&number, at, sizeof(number));
+	return number;
+}
+
 /* layout.c */
 extern InrushLayout *inrush_layout(Relation rel, const List *attnums);
 
 /* qualify.c: NULL if the table qualifies, else the code of the refusal, and *detail. */
-extern const char *inrush_refusal(Relation rel, const InrushLayout *layout, const List *attnums, char **detail);
+extern const char *inrush_refusal(Relation rel, const InrushLayout *layout, char **detail);
 
 /* stream.c */
 extern void inrush_stream_begin(InrushStream *stream, int natts);

@@ -304,7 +304,7 @@ inrush_plan(PG_FUNCTION_ARGS)
 	}
 	attnums = CopyGetAttnums(RelationGetDescr(rel), rel, names);
 	layout = inrush_layout(rel, attnums);
-	code = inrush_refusal(rel, layout, attnums, &detail);
+	code = inrush_refusal(rel, layout, &detail);
 
 	initStringInfo(&json);
 	appendStringInfo(&json, "{\"version\": %d, \"refusal\": ", INRUSH_FORMAT_VERSION);

@@ -235,7 +235,7 @@ elsewhere_refusal(Relation rel, char **detail)
  * NULL if the relation takes frames for these columns. Holds only while the caller's lock on it does.
  */
 const char *
-inrush_refusal(Relation rel, const InrushLayout *layout, const List *attnums, char **detail)
+inrush_refusal(Relation rel, const InrushLayout *layout, char **detail)
 {
 	const char *code;
 

@@ -19,24 +19,6 @@
 StaticAssertDecl(SizeOfMultiInsertTuple == 7, "frames begin with seven bytes, as xl_multi_insert_tuple does");
 StaticAssertDecl(SizeofHeapTupleHeader == 23, "frames leave 23 bytes of a tuple out");
 
-static inline uint16
-get16(const char *at)
-{
-	uint16		number;
-
-	memcpy(&number, at, sizeof(number));
-	return number;
-}
-
-static inline uint32
-get32(const char *at)
-{
-	uint32		number;
-
-	memcpy(&number, at, sizeof(number));
-	return number;
-}
-
 /* A flaw of a block or frame: a client's bug, or its malice. */
 #define bad_block(...) \
 	ereport(ERROR, (errcode(ERRCODE_BAD_COPY_FILE_FORMAT), errmsg("invalid block of FORMAT inrush"), errdetail(__VA_ARGS__)))
@@ -85,7 +67,7 @@ varlena(const InrushColumn *column, const char *data, uint32 at, uint32 end, con
 		bad_frame("A value ends behind the end of the row.");
 	if (!all_zero(data + at, aligned - at))
 		bad_frame("Bytes between two values are not zero.");
-	header = get32(data + aligned);
+	header = inrush_get32(data + aligned);
 	if ((header & 3) != 0)
 		bad_frame("A value is compressed, or no value begins where one is expected.");
 	header >>= 2;
@@ -198,16 +180,16 @@ next_frame(const InrushLoad *load, const InrushBlock *block, uint32 at, InrushRo
 	if (left < header)
 		bad_frame("The payload ends in the frame's header.");
 	row->frame = frame;
-	row->length = get16(frame);
-	infomask2 = get16(frame + 2);
-	row->infomask = get16(frame + 4);
+	row->length = inrush_get16(frame);
+	infomask2 = inrush_get16(frame + 2);
+	row->infomask = inrush_get16(frame + 4);
 	row->hoff = (uint8) frame[6];
 	if (row->length == 0)
 	{
 		header = WIDE_HEADER;
 		if (left < header)
 			bad_frame("The payload ends in the frame's header.");
-		row->length = get32(frame + 8);
+		row->length = inrush_get32(frame + 8);
 		if (frame[7] != 0 || row->length <= PG_UINT16_MAX)
 			bad_frame("A wide frame of %u bytes.", row->length);
 	}
@@ -250,34 +232,32 @@ static void
 read_header(InrushLoad *load, const char *header, InrushBlock *block, bool *has_crc, pg_crc32c *crc)
 {
 	InrushLayout *layout = load->layout;
-	uint16		flags = get16(header + 6);
-	uint32		nrows = get32(header + 16);
-	uint64		fingerprint;
+	uint16		flags = inrush_get16(header + 6);
+	uint32		nrows = inrush_get32(header + 16);
 
 	if (memcmp(header, INRUSH_MAGIC, 4) != 0)
 		bad_block("It does not begin with \"%s\".", INRUSH_MAGIC);
-	if (get16(header + 4) != INRUSH_FORMAT_VERSION)
+	if (inrush_get16(header + 4) != INRUSH_FORMAT_VERSION)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("version %u of FORMAT inrush is not known", get16(header + 4)),
+				 errmsg("version %u of FORMAT inrush is not known", inrush_get16(header + 4)),
 				 errhint("The client is newer than the extension, or older.")));
 	if ((flags & ~INRUSH_FLAG_CRC) != 0 || !all_zero(header + 29, 3) || !all_zero(header + 36, 28))
 		bad_block("Reserved fields are not zero.");
-	memcpy(&fingerprint, header + 8, sizeof(fingerprint));
-	if (fingerprint != layout->fingerprint || get16(header + 24) != layout->natts ||
-		get16(header + 26) != BLCKSZ || (uint8) header[28] != MAXIMUM_ALIGNOF)
+	if (inrush_get64(header + 8) != layout->fingerprint || inrush_get16(header + 24) != layout->natts ||
+		inrush_get16(header + 26) != BLCKSZ || (uint8) header[28] != MAXIMUM_ALIGNOF)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the frames are for another layout of table \"%s\"", RelationGetRelationName(load->rel)),
 				 errhint("The table was altered. Ask inrush.plan() again, in the transaction of the COPY.")));
-	block->length = get32(header + 20);
+	block->length = inrush_get32(header + 20);
 	/* A frame has its header and at least the byte before the first value. */
 	if (nrows == 0 || block->length / (SizeOfMultiInsertTuple + 1) < nrows ||
 		block->length > (nrows == 1 ? INRUSH_MAX_SINGLE : INRUSH_MAX_PAYLOAD))
 		bad_block("%u frames in %u bytes.", nrows, block->length);
 	block->nrows = (int) nrows;
 	*has_crc = (flags & INRUSH_FLAG_CRC) != 0;
-	*crc = get32(header + 32);
+	*crc = inrush_get32(header + 32);
 	if (!*has_crc && *crc != 0)
 		bad_block("Reserved fields are not zero.");
 }

@@ -18,8 +18,8 @@ use arrow_schema::SchemaRef;
 use inrush_core::{BaseType, Code, Error, FieldSource, Position, Reject, RejectOrigin, Result};
 use inrush_decode::columnar::{ArrowStream, Kind, ReadAt, RowFile, RowReader, base_type};
 use inrush_decode::sniff::SniffedColumn;
+use inrush_encode::EncodeColumn;
 use inrush_encode::columnar::{ColumnarEncoder, ColumnarFrames};
-use inrush_encode::{EncodeColumn, Unsure};
 use inrush_profile::Stage;
 use inrush_sink::failure::{Failure, RowFailure};
 use inrush_sink::ledger::RangeDone;
@@ -334,8 +334,7 @@ impl ColumnFeed {
         let frames = match plan.layouts.get(input.shape) {
             None => None,
             Some(layout) => {
-                let names: Vec<&str> =
-                    plan.shapes[input.shape].columns.iter().map(|column| column.name.as_str()).collect();
+                let names = plan.shapes[input.shape].names();
                 let frames = ColumnarFrames::new(layout, &names, &columns, &plan.session);
                 Some(frames.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?)
             }
@@ -372,16 +371,13 @@ impl ColumnFeed {
 
     /// Encodes row `i` of the batch at hand.
     fn encode(&mut self, i: usize, main: &mut Vec<u8>, side: &mut Vec<u8>) -> Sent {
-        let sure = match self.path {
-            WirePath::CopyText => {
+        let sure = match &mut self.frames {
+            Some(frames) => frames.row(&self.encoder, i, main),
+            None if self.path == WirePath::CopyText => {
                 self.encoder.row_text(i, main);
                 return Sent::Main;
             }
-            WirePath::CopyBinary => self.encoder.row(i, main),
-            WirePath::Direct => match &mut self.frames {
-                Some(frames) => frames.row(&self.encoder, i, main),
-                None => Err(Unsure { column: 0 }),
-            },
+            None => self.encoder.row(i, main),
         };
         if sure.is_ok() {
             return Sent::Main;

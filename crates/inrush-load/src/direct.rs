@@ -56,7 +56,7 @@ fn without_server(options: &Options, plan: &Plan) -> Option<String> {
 async fn layouts(client: &Client, plan: &Plan) -> Result<Result<Vec<Arc<FrameLayout>>, String>> {
     let mut layouts = Vec::new();
     for shape in &plan.shapes {
-        let names: Vec<&str> = shape.columns.iter().map(|column| column.name.as_str()).collect();
+        let names = shape.names();
         let mut layout = FrameLayout::parse(&direct::plan(client, &plan.table, &names).await?)?;
         if let Some(refusal) = layout.refusal {
             return Ok(Err(format!("{} ({})", refusal.code, refusal.detail)));
@@ -68,7 +68,7 @@ async fn layouts(client: &Client, plan: &Plan) -> Result<Result<Vec<Arc<FrameLay
     }
     for input in &plan.inputs {
         let shape = &plan.shapes[input.shape];
-        let names: Vec<&str> = shape.columns.iter().map(|column| column.name.as_str()).collect();
+        let names = shape.names();
         let columns = columns_of(plan, input, &input.sources);
         if let Err(unsupported) = FrameEncoder::new(&layouts[input.shape], &names, &columns, &plan.session) {
             return Ok(Err(unsupported.to_string()));

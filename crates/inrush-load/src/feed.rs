@@ -65,7 +65,7 @@ impl Feed {
             (WirePath::CopyBinary, _) => Box::new(copy_binary::CopyBinary::new(&columns, &plan.session)),
             (WirePath::CopyText, _) => Box::new(copy_text::CopyText::new(&columns)),
             (WirePath::Direct, _) => {
-                let names: Vec<&str> = shape.columns.iter().map(|column| column.name.as_str()).collect();
+                let names = shape.names();
                 let encoder = FrameEncoder::new(&plan.layouts[input.shape], &names, &columns, &plan.session);
                 Box::new(encoder.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?)
             }

@@ -228,8 +228,7 @@ fn meaning(options: &Options, plan: &Plan) -> Value {
         .inputs
         .iter()
         .map(|input| {
-            let columns: Vec<&str> =
-                plan.shapes[input.shape].columns.iter().map(|c| c.name.as_str()).collect();
+            let columns = plan.shapes[input.shape].names();
             let fields: Vec<Value> = input
                 .sources
                 .iter()

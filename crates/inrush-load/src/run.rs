@@ -276,7 +276,7 @@ async fn prepare(
     };
     let mut plan = Plan::new(options, target.table.clone(), specs, &opened, &server_facts)?;
     for shape in &plan.shapes {
-        let columns: Vec<&str> = shape.columns.iter().map(|c| c.name.as_str()).collect();
+        let columns = shape.names();
         target.check_loadable(&columns, &facts)?;
     }
     if options.on_conflict.is_some() {

@@ -82,8 +82,7 @@ impl Session {
         match self.connected.ended() {
             Some(ended) if error.is_closed() => of_statement(ended),
             _ => {
-                let columns: Vec<&str> =
-                    job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
+                let columns = job.plan.shapes[shape].names();
                 let of = if job.plan.path == WirePath::Direct { of_direct_copy } else { of_copy };
                 of(error, &job.plan.table.name, &columns)
             }
@@ -103,7 +102,7 @@ impl Session {
         format: WireFormat,
     ) -> Result<CopyStream, Failure> {
         if !self.statements.contains_key(&(shape, format)) {
-            let columns: Vec<&str> = job.plan.shapes[shape].columns.iter().map(|c| c.name.as_str()).collect();
+            let columns = job.plan.shapes[shape].names();
             let encoding = (format == WireFormat::Text).then_some(job.plan.encoding.as_deref()).flatten();
             let target = match self.merges.get(shape) {
                 Some(merge) => merge.staging.clone(),

@@ -31,6 +31,11 @@ pub enum FieldNames<'a> {
 }
 
 impl Shape {
+    /// Names of the columns, in the order they are sent.
+    pub fn names(&self) -> Vec<&str> {
+        self.columns.iter().map(|column| column.name.as_str()).collect()
+    }
+
     /// Fits the fields of an input to the columns of the table.
     ///
     /// `source` is the input's name, for messages and for `--filename`.
