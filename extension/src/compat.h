@@ -9,6 +9,7 @@
 
 #include "access/brin_revmap.h"
 #include "executor/executor.h"
+#include "libpq/libpq.h"
 #include "nodes/parsenodes.h"
 #include "parser/parse_node.h"
 #include "parser/parse_relation.h"
@@ -122,6 +123,13 @@ compat_lock_extended(Buffer *buffers, int i)
 		LockBuffer(buffers[i], BUFFER_LOCK_EXCLUSIVE);
 #endif
 }
+
+/* Whether bytes of the client lie in the buffer of pqcomm.c. */
+#if PG_VERSION_NUM >= 170000
+#define compat_has_buffered() (pq_buffer_remaining_data() > 0)
+#else
+#define compat_has_buffered() pq_buffer_has_data()
+#endif
 
 /* Generated columns that are computed when read: 18. */
 #if PG_VERSION_NUM >= 180000

@@ -71,6 +71,7 @@ typedef struct InrushColumn
 	bool		sent;			/* in the column list */
 	bool		not_null;		/* and sent: a frame must have a value */
 	bool		plain;			/* storage 'p': no short varlena */
+	bool		free_text;		/* sent, and any valid text is a value; short ones have short headers */
 	uint8		align;			/* in the frame, in bytes */
 	int16		length;			/* in the frame; -1 for a varlena */
 	InrushCheck check;

@@ -188,6 +188,8 @@ inrush_layout(Relation rel, const List *attnums)
 			{
 				layout->has_receive |= column->class == INRUSH_RECEIVE;
 				layout->has_domain |= column->base != column->type;
+				column->free_text = column->check == CHECK_TEXT && !column->plain &&
+					(column->base == TEXTOID || column->typmod < (int32) VARHDRSZ);
 			}
 		}
 		/*

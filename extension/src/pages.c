@@ -136,6 +136,24 @@ add_to_record(PrivatePage *page, const InrushRow *row)
 	page->wal_length = at + SizeOfMultiInsertTuple + row->length;
 }
 
+/* Copies the bytes of a row. Short ones in two moves of fixed size, that overlap: a call costs more than they do. */
+static inline void
+copy_row(char *to, const char *from, uint32 length)
+{
+	if (length >= 16 && length <= 32)
+	{
+		char		head[16];
+		char		tail[16];
+
+		memcpy(head, from, sizeof(head));
+		memcpy(tail, from + length - sizeof(tail), sizeof(tail));
+		memcpy(to, head, sizeof(head));
+		memcpy(to + length - sizeof(tail), tail, sizeof(tail));
+	}
+	else
+		memcpy(to, from, length);
+}
+
 /* The row as the next item of the page, which has room for it. */
 static void
 add_to_page(InrushPages *pages, PrivatePage *page, const InrushRow *row, uint64 line)
@@ -152,7 +170,7 @@ add_to_page(InrushPages *pages, PrivatePage *page, const InrushRow *row, uint64 
 	tuple->t_infomask2 = row->natts;
 	tuple->t_infomask = row->infomask;
 	tuple->t_hoff = row->hoff;
-	memcpy((char *) tuple + SizeofHeapTupleHeader, row->data, row->length);
+	copy_row((char *) tuple + SizeofHeapTupleHeader, row->data, row->length);
 	ItemIdSetNormal(&header->pd_linp[page->nrows], header->pd_upper, length);
 	header->pd_lower += sizeof(ItemIdData);
 	page->lines[page->nrows++] = line;

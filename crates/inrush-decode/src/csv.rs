@@ -9,7 +9,7 @@
 pub mod plain;
 
 use crate::scan::Scanner;
-use crate::{Decoder, MAX_FIELDS, Step};
+use crate::{Decoder, MAX_FIELDS, Run, Step, Take};
 use inrush_core::{BadRecord, Code, CsvDialect, Eol, Error, Fields, Result};
 use std::ops::Range;
 
@@ -99,6 +99,8 @@ pub struct CsvDecoder {
     scan: Scanner,
     at: usize,
     limit: usize,
+    /// Fields of a record that may be read in one go; 0 if the rules do not allow it.
+    simple: usize,
     /// First thing found wrong with the lines of this record.
     bad: Option<&'static str>,
 }
@@ -118,7 +120,8 @@ impl CsvDecoder {
         let rules = Rules::new(dialect, expected_fields);
         // An escape other than the quote only matters inside quotes, but must be seen there.
         let scan = Scanner::new([rules.delimiter, rules.quote, b'\n', b'\r', rules.escape]);
-        CsvDecoder { limit: expected_fields.unwrap_or(MAX_FIELDS), rules, scan, at: 0, bad: None }
+        let simple = if rules.eol == Eol::Lf && !rules.forced { expected_fields.unwrap_or(0) } else { 0 };
+        CsvDecoder { limit: expected_fields.unwrap_or(MAX_FIELDS), simple, rules, scan, at: 0, bad: None }
     }
 
     /// Whether one more field is kept. One beyond the limit shows that there are too many; the others are
@@ -341,5 +344,34 @@ impl Decoder for CsvDecoder {
             fields.clear();
         }
         Some(Step { range: record..end, result })
+    }
+
+    fn run(&mut self, chunk: &[u8], fields: &mut Fields, watch: bool, take: Take<'_>) -> Run {
+        while self.at < chunk.len() {
+            let record = self.at;
+            let simple = match self.simple {
+                0 => None,
+                n => {
+                    self.scan.simple_record(chunk, record, n, self.rules.delimiter, &self.rules.null, fields)
+                }
+            };
+            if let Some(next) = simple {
+                self.at = next;
+                if watch && !self.scan.is_plain() {
+                    return Run::Unwatched(Step { range: record..next, result: Ok(()) });
+                }
+            } else if let Some(step) = self.next(chunk, fields) {
+                if watch && !self.scan.is_plain() {
+                    return Run::Unwatched(step);
+                }
+                if step.result.is_err() {
+                    return Run::Refused(step);
+                }
+            }
+            if take(fields).is_break() {
+                return Run::Broken;
+            }
+        }
+        Run::Ended
     }
 }

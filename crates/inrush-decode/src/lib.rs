@@ -15,7 +15,7 @@ pub mod sniff;
 pub mod text;
 
 use inrush_core::{BadRecord, Fields};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Fields a record may have where no number is expected. A table has at most 1600 columns
 /// (MaxHeapAttributeNumber); the bound only keeps a line of nothing but delimiters from filling the memory.
@@ -44,6 +44,42 @@ pub trait Decoder: Send {
 
     /// Decodes the next record into `fields`, or gives `None` at the end of the chunk.
     fn next(&mut self, chunk: &[u8], fields: &mut Fields) -> Option<Step>;
+
+    /// Decodes record after record, as [`Decoder::next`] does, and gives the fields of each to `take` until it
+    /// breaks, a record is refused or the chunk ends. With `watch` it ends before a record of which it does
+    /// not know that all its bytes are ASCII, and none is NUL.
+    ///
+    /// What a record costs beside its fields is most of the time of narrow ones: this is one call for many.
+    fn run(&mut self, chunk: &[u8], fields: &mut Fields, watch: bool, take: Take<'_>) -> Run {
+        while let Some(step) = self.next(chunk, fields) {
+            if watch {
+                return Run::Unwatched(step);
+            }
+            if step.result.is_err() {
+                return Run::Refused(step);
+            }
+            if take(fields).is_break() {
+                return Run::Broken;
+            }
+        }
+        Run::Ended
+    }
+}
+
+/// Takes the fields of a record, and says whether more are wanted.
+pub type Take<'a> = &'a mut dyn FnMut(&Fields) -> ControlFlow<()>;
+
+/// Why [`Decoder::run`] came to an end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Run {
+    /// The chunk has no more records.
+    Ended,
+    /// `take` wanted no more.
+    Broken,
+    /// This record is refused.
+    Refused(Step),
+    /// This record was not taken, for there may be bytes in it that are not ASCII, or NUL.
+    Unwatched(Step),
 }
 
 /// Checks the number of fields of a record, in the words of copyfromparse.c (NextCopyFrom). `empty`: the

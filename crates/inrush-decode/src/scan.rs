@@ -8,13 +8,18 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use inrush_core::Fields;
+
 /// Bytes scanned ahead at a time. Its index in the worst case (every byte structural) is four times as
 /// large, in practice an eighth of it, and stays in the first-level cache.
 const WINDOW: usize = 4096;
 /// A block is what one mask covers.
 const BLOCK: usize = 64;
-/// Room for a whole window, and for one block more: [`flatten`] writes a few entries past the real ones.
-type Index = [u32; WINDOW + BLOCK];
+/// Entries that may be kept when the next window is scanned behind them.
+const CARRY: usize = 256;
+/// Room for what is kept, for a whole window, and for one block more: [`flatten`] writes a few entries past the
+/// real ones.
+type Index = [u32; CARRY + WINDOW + BLOCK];
 
 /// Which bytes are structural. Unused places repeat another needle.
 pub(crate) type Needles = [u8; 5];
@@ -29,6 +34,17 @@ pub(crate) struct Scanner {
     at: usize,
     /// Bytes of the chunk the index has covered.
     scanned: usize,
+    /// Whether they all are ASCII, and none is NUL.
+    plain: bool,
+}
+
+/// What the scan of a window gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Scanned {
+    /// Entries that the index has now.
+    filled: usize,
+    /// Whether all bytes of the window are ASCII, and none is NUL.
+    plain: bool,
 }
 
 /// Which instructions the scan uses.
@@ -65,12 +81,80 @@ impl Scanner {
     }
 
     fn with_level(needles: Needles, level: Level) -> Scanner {
-        Scanner { needles, level, index: Box::new([0; WINDOW + BLOCK]), filled: 0, at: 0, scanned: 0 }
+        let index = Box::new([0; CARRY + WINDOW + BLOCK]);
+        Scanner { needles, level, index, filled: 0, at: 0, scanned: 0, plain: true }
     }
 
     /// Starts on a new chunk.
     pub(crate) fn begin(&mut self) {
-        (self.filled, self.at, self.scanned) = (0, 0, 0);
+        (self.filled, self.at, self.scanned, self.plain) = (0, 0, 0, true);
+    }
+
+    /// Whether all bytes up to the last position that was asked for are ASCII, and none is NUL. What is a
+    /// little behind it may be the reason for a no.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// The fields of a record of exactly `n` that begins at `start`, if nothing is special about it: the next
+    /// structural bytes are `n - 1` delimiters and a line feed. They are used up then, and the start of the
+    /// next record is given. Otherwise nothing is, and the fields mean nothing.
+    #[inline(always)]
+    pub(crate) fn simple_record(
+        &mut self,
+        chunk: &[u8],
+        start: usize,
+        n: usize,
+        delimiter: u8,
+        null: &[u8],
+        fields: &mut Fields,
+    ) -> Option<usize> {
+        if self.filled - self.at < n && !self.top_up(chunk, n) {
+            return None;
+        }
+        let (last, ends) = self.index[self.at..self.at + n].split_last()?;
+        if chunk.get(*last as usize) != Some(&b'\n') {
+            return None;
+        }
+        fields.clear();
+        let mut start = start;
+        let mut push = |start: usize, end: usize| {
+            let range = start..end;
+            if range.len() == null.len() && chunk[range.clone()] == *null {
+                fields.push_null();
+            } else {
+                fields.push_input(range);
+            }
+        };
+        for end in ends {
+            let end = *end as usize;
+            if chunk[end] != delimiter {
+                return None;
+            }
+            push(start, end);
+            start = end + 1;
+        }
+        let end = *last as usize;
+        push(start, end);
+        self.at += n;
+        Some(end + 1)
+    }
+
+    /// Scans on until the index holds `n` entries; `false` if that cannot be.
+    #[cold]
+    #[inline(never)]
+    fn top_up(&mut self, chunk: &[u8], n: usize) -> bool {
+        while self.filled - self.at < n {
+            let left = self.filled - self.at;
+            if left > CARRY || self.scanned >= chunk.len() {
+                return false;
+            }
+            self.index.copy_within(self.at..self.filled, 0);
+            (self.filled, self.at) = (left, 0);
+            self.scan_window(chunk);
+        }
+        true
     }
 
     /// Position of the next structural byte, which is used up; the length of the chunk when there is none.
@@ -109,41 +193,51 @@ impl Scanner {
             if self.scanned >= chunk.len() {
                 return false;
             }
-            let end = chunk.len().min(self.scanned + WINDOW);
-            let window = &chunk[self.scanned..end];
-            // Chunks are below 1 GB (Limits::MAX_RECORD_CEILING).
-            #[allow(clippy::cast_possible_truncation)]
-            let base = self.scanned as u32;
-            self.filled = match self.level {
-                #[cfg(any(test, not(target_arch = "x86_64")))]
-                Level::Portable => index_portable(window, base, self.needles, &mut self.index),
-                #[cfg(target_arch = "x86_64")]
-                Level::Sse2 => x86::index_sse2(window, base, self.needles, &mut self.index),
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: this level is only chosen where the features were found.
-                Level::Avx2 => unsafe { x86::index_avx2(window, base, self.needles, &mut self.index) },
-            };
-            self.scanned = end;
+            self.scan_window(chunk);
         }
         true
     }
+
+    /// Scans one window more; its entries go behind those that are there.
+    fn scan_window(&mut self, chunk: &[u8]) {
+        let end = chunk.len().min(self.scanned + WINDOW);
+        let window = &chunk[self.scanned..end];
+        // Chunks are below 1 GB (Limits::MAX_RECORD_CEILING).
+        #[allow(clippy::cast_possible_truncation)]
+        let base = self.scanned as u32;
+        let scanned = match self.level {
+            #[cfg(any(test, not(target_arch = "x86_64")))]
+            Level::Portable => index_portable(window, base, self.needles, &mut self.index, self.filled),
+            #[cfg(target_arch = "x86_64")]
+            Level::Sse2 => x86::index_sse2(window, base, self.needles, &mut self.index, self.filled),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: this level is only chosen where the features were found.
+            Level::Avx2 => unsafe {
+                x86::index_avx2(window, base, self.needles, &mut self.index, self.filled)
+            },
+        };
+        self.filled = scanned.filled;
+        self.plain &= scanned.plain;
+        self.scanned = end;
+    }
 }
 
-/// The loop over the blocks of a window; `$mask` turns a `&[u8; 64]` into the mask of its structural bytes.
+/// The loop over the blocks of a window, whose entries go behind `$filled` others; `$mask` turns a `&[u8; 64]`
+/// into the mask of its structural bytes. The last block is filled up with spaces.
 /// A macro and not a function with a closure: a closure with vector instructions is not reliably inlined
 /// into a function without them.
 macro_rules! index_window {
-    ($window:expr, $base:expr, $index:expr, $mask:expr) => {{
+    ($window:expr, $base:expr, $index:expr, $filled:expr, $mask:expr) => {{
         let (window, index): (&[u8], &mut $crate::scan::Index) = ($window, $index);
         let mut base: u32 = $base;
-        let mut filled = 0;
+        let mut filled: usize = $filled;
         let (blocks, tail) = window.as_chunks::<{ $crate::scan::BLOCK }>();
         for block in blocks {
             filled = $crate::scan::flatten($mask(block), base, index, filled);
             base += $crate::scan::BLOCK as u32;
         }
         if !tail.is_empty() {
-            let mut block = [0; $crate::scan::BLOCK];
+            let mut block = [b' '; $crate::scan::BLOCK];
             block[..tail.len()].copy_from_slice(tail);
             let mask = $mask(&block) & ((1 << tail.len()) - 1);
             filled = $crate::scan::flatten(mask, base, index, filled);
@@ -179,11 +273,12 @@ fn flatten(mut mask: u64, base: u32, index: &mut Index, filled: usize) -> usize 
 
 /// The scan in 64-bit arithmetic.
 #[cfg(any(test, not(target_arch = "x86_64")))]
-fn index_portable(window: &[u8], base: u32, needles: Needles, index: &mut Index) -> usize {
+fn index_portable(window: &[u8], base: u32, needles: Needles, index: &mut Index, filled: usize) -> Scanned {
     const ONES: u64 = u64::MAX / 255;
     const LOW: u64 = ONES * 0x7f;
     let wanted = needles.map(|needle| ONES * u64::from(needle));
-    index_window!(window, base, index, |block: &[u8; BLOCK]| {
+    let plain = window.iter().all(|byte| (1..0x80).contains(byte));
+    let filled = index_window!(window, base, index, filled, |block: &[u8; BLOCK]| {
         let mut mask = 0;
         for (i, word) in block.as_chunks::<8>().0.iter().enumerate() {
             let word = u64::from_le_bytes(*word);
@@ -197,7 +292,8 @@ fn index_portable(window: &[u8], base: u32, needles: Needles, index: &mut Index)
             mask |= ((hits >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (i * 8);
         }
         mask
-    })
+    });
+    Scanned { filled, plain }
 }
 
 #[cfg(test)]

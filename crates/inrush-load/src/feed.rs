@@ -1,28 +1,58 @@
 //! What a lane needs to turn the chunks of one input into wire bytes.
 
 use crate::inputs::InputPlan;
+use crate::lane::SIDE_LIMIT;
 use crate::plan::{Plan, WirePath};
 use inrush_core::{
     BadRecord, Chunk, Code, Error, FieldSource, Fields, Format, Position, Record, Reject, RejectOrigin,
     Result,
 };
 use inrush_decode::encoding::{check_utf8, invalid_at};
-use inrush_decode::{Decoder, Step};
+use inrush_decode::{Decoder, Run, Step};
 use inrush_encode::frames::FrameEncoder;
 use inrush_encode::{EncodeColumn, RowEncoder, copy_binary, copy_text};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 /// Decoder and encoders of one input, owned by one lane.
 pub(crate) struct Feed {
     pub plan: Arc<InputPlan>,
-    /// The chunk has bytes that are not valid UTF-8: every record is looked at.
-    dirty: bool,
     check_utf8: bool,
+    characters: Characters,
     decoder: Box<dyn Decoder>,
     main: Box<dyn RowEncoder>,
     text: copy_text::CopyText,
     fields: Fields,
+}
+
+/// What is known of the characters of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Characters {
+    /// Nothing: the decoder watches for bytes that are not ASCII.
+    Watched,
+    /// Nothing is to be found, or nothing is looked for.
+    Clean,
+    /// There are bytes that are not valid UTF-8: every record is looked at.
+    Dirty,
+}
+
+/// What [`Feed::run`] has done.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// Rows it encoded, and how many of them as COPY text beside the main COPY.
+    pub rows: u64,
+    pub side_rows: u64,
+    pub end: End,
+}
+
+/// Why [`Feed::run`] came to an end.
+#[derive(Debug)]
+pub(crate) enum End {
+    Chunk,
+    /// There is enough to send.
+    Full,
+    /// Behind a record that is refused: its bytes, and why.
+    Refused(Range<usize>, BadRecord),
 }
 
 /// Where a row went.
@@ -71,7 +101,7 @@ impl Feed {
             }
         };
         Ok(Feed {
-            dirty: false,
+            characters: Characters::Clean,
             check_utf8: plan.check_utf8 && input.format != Format::Binary,
             plan: Arc::clone(input),
             decoder: input.decoder(),
@@ -83,36 +113,87 @@ impl Feed {
 
     /// Starts on a chunk, or on the bytes of a single record of one.
     pub fn begin(&mut self, bytes: &[u8]) {
-        self.dirty = self.check_utf8 && check_utf8(bytes).is_err();
+        self.characters = if self.check_utf8 { Characters::Watched } else { Characters::Clean };
         self.decoder.begin(bytes);
     }
 
-    /// The next record.
-    pub fn next(&mut self, bytes: &[u8]) -> Option<Step> {
-        let mut step = self.decoder.next(bytes, &mut self.fields)?;
-        if self.dirty
+    /// Looks at all characters of the chunk, if that has not been done.
+    fn check(&mut self, bytes: &[u8]) {
+        if self.characters == Characters::Watched {
+            self.characters = if check_utf8(bytes).is_ok() { Characters::Clean } else { Characters::Dirty };
+        }
+    }
+
+    /// Judges the characters of a record that the decoder gave.
+    fn judged(&self, bytes: &[u8], mut step: Step) -> Step {
+        if self.characters == Characters::Dirty
             && step.result.is_ok()
             && let Err(offset) = check_utf8(&bytes[step.range.clone()])
         {
             step.result = Err(invalid_at(bytes, step.range.start + offset));
         }
-        Some(step)
+        step
+    }
+
+    /// The next record.
+    pub fn next(&mut self, bytes: &[u8]) -> Option<Step> {
+        self.check(bytes);
+        let step = self.decoder.next(bytes, &mut self.fields)?;
+        Some(self.judged(bytes, step))
+    }
+
+    /// Decodes records and encodes them, as [`Feed::next`] and [`Feed::encode`] do, until one is refused, the
+    /// chunk ends, or so many bytes are to be sent: `most` in the main COPY, or `SIDE_LIMIT` beside it.
+    pub fn run(&mut self, bytes: &[u8], main: &mut Vec<u8>, side: &mut Vec<u8>, most: usize) -> Ran {
+        let (mut rows, mut side_rows) = (0, 0);
+        let end = loop {
+            let watch = self.characters == Characters::Watched;
+            let run = if self.characters == Characters::Dirty {
+                // One at a time: its characters are judged before it is taken.
+                self.decoder.next(bytes, &mut self.fields).map_or(Run::Ended, Run::Unwatched)
+            } else {
+                let (encoder, text) = (&mut self.main, &mut self.text);
+                self.decoder.run(bytes, &mut self.fields, watch, &mut |fields| {
+                    rows += 1;
+                    let record = Record { input: bytes, fields };
+                    if encode(encoder.as_mut(), text, &record, main, side) == Sent::Side {
+                        side_rows += 1;
+                    }
+                    if is_full(main, side, most) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })
+            };
+            let step = match run {
+                Run::Ended => break End::Chunk,
+                Run::Broken => break End::Full,
+                Run::Refused(step) => step,
+                Run::Unwatched(step) => {
+                    self.check(bytes);
+                    self.judged(bytes, step)
+                }
+            };
+            if let Err(bad) = step.result {
+                break End::Refused(step.range, bad);
+            }
+            rows += 1;
+            if self.encode(bytes, main, side) == Sent::Side {
+                side_rows += 1;
+            }
+            if is_full(main, side, most) {
+                break End::Full;
+            }
+        };
+        Ran { rows, side_rows, end }
     }
 
     /// Encodes the record that `next` gave last.
     pub fn encode(&mut self, bytes: &[u8], main: &mut Vec<u8>, side: &mut Vec<u8>) -> Sent {
         let record = Record { input: bytes, fields: &self.fields };
-        match self.main.row(&record, main) {
-            Ok(()) => Sent::Main,
-            Err(_) => self.encode_text(bytes, side),
-        }
+        encode(self.main.as_mut(), &mut self.text, &record, main, side)
     }
 
     /// Encodes the record that `next` gave last as COPY text, whatever the path.
     pub fn encode_text(&mut self, bytes: &[u8], side: &mut Vec<u8>) -> Sent {
-        let sure = self.text.row(&Record { input: bytes, fields: &self.fields }, side);
-        debug_assert!(sure.is_ok(), "COPY text takes every value");
-        Sent::Side
+        encode_text(&mut self.text, &Record { input: bytes, fields: &self.fields }, side)
     }
 
     /// A reject for a record of this chunk.
@@ -152,6 +233,30 @@ impl Feed {
             full_len: None,
         }
     }
+}
+
+/// Encodes a row for the main COPY or, if the encoder is not sure of it, for the one beside it.
+fn encode(
+    encoder: &mut dyn RowEncoder,
+    text: &mut copy_text::CopyText,
+    record: &Record<'_>,
+    main: &mut Vec<u8>,
+    side: &mut Vec<u8>,
+) -> Sent {
+    match encoder.row(record, main) {
+        Ok(()) => Sent::Main,
+        Err(_) => encode_text(text, record, side),
+    }
+}
+
+fn encode_text(text: &mut copy_text::CopyText, record: &Record<'_>, side: &mut Vec<u8>) -> Sent {
+    let sure = text.row(record, side);
+    debug_assert!(sure.is_ok(), "COPY text takes every value");
+    Sent::Side
+}
+
+fn is_full(main: &[u8], side: &[u8], most: usize) -> bool {
+    main.len() >= most || side.len() >= SIDE_LIMIT
 }
 
 /// Where a record is in its chunk.

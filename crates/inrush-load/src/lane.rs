@@ -7,7 +7,7 @@
 use crate::buffers::Buffers;
 use crate::columnar::ColumnFeed;
 use crate::copies::MainCopy;
-use crate::feed::{Feed, Place, Refusal, Sent};
+use crate::feed::{End, Feed, Place, Refusal};
 use crate::job::{Job, Work};
 use crate::levers::{self, unique::Unmade};
 use crate::progress::{Stop, add_time};
@@ -336,22 +336,21 @@ impl<'a> Lane<'a> {
             let started = Instant::now();
             self.enter(Stage::Encode);
             let feed = self.feeds.get_mut(&chunk.input).expect("made above");
-            let mut ended = true;
-            while let Some(step) = feed.next(&chunk.bytes) {
-                records += 1;
-                match step.result {
-                    Ok(()) => {
-                        rows += 1;
-                        if feed.encode(&chunk.bytes, &mut self.out, &mut self.side) == Sent::Side {
-                            unit.side_rows += 1;
-                        }
-                        if self.out.len() >= self.message || self.side.len() >= SIDE_LIMIT {
-                            ended = false;
-                            break;
-                        }
+            let mut ended = false;
+            loop {
+                let ran = feed.run(&chunk.bytes, &mut self.out, &mut self.side, self.message);
+                rows += ran.rows;
+                records += ran.rows;
+                unit.side_rows += ran.side_rows;
+                match ran.end {
+                    End::Chunk => {
+                        ended = true;
+                        break;
                     }
-                    Err(bad) => {
-                        let place = Place { record: records - 1, range: step.range };
+                    End::Full => break,
+                    End::Refused(range, bad) => {
+                        let place = Place { record: records, range };
+                        records += 1;
                         let reject = feed.reject(chunk, &place, Refusal::Decoder(&bad));
                         job.rejects
                             .add(&reject, job.progress.records.load(Relaxed) + records)

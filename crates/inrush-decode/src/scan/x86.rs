@@ -1,9 +1,10 @@
 //! The structural scan with vector instructions of x86-64.
 
-use super::{BLOCK, Index, Needles, index_window};
+use super::{BLOCK, Index, Needles, Scanned, index_window};
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8,
-    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8,
+    __m128i, __m256i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128,
+    _mm_set1_epi8, _mm_setzero_si128, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_min_epu8,
+    _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8, _mm256_setzero_si256,
 };
 
 /// Whether [`index_avx2`] may be called.
@@ -15,17 +16,27 @@ pub(super) fn has_avx2() -> bool {
 }
 
 /// 16 bytes at a time.
-pub(super) fn index_sse2(window: &[u8], base: u32, needles: Needles, index: &mut Index) -> usize {
+pub(super) fn index_sse2(
+    window: &[u8],
+    base: u32,
+    needles: Needles,
+    index: &mut Index,
+    filled: usize,
+) -> Scanned {
     let wanted = needles.map(|needle| {
         // SAFETY: SSE2 is part of x86-64.
         unsafe { _mm_set1_epi8(needle.cast_signed()) }
     });
-    index_window!(window, base, index, |block: &[u8; BLOCK]| {
+    // SAFETY: SSE2 is part of x86-64.
+    let (mut least, mut all) = unsafe { (_mm_set1_epi8(1), _mm_setzero_si128()) };
+    let filled = index_window!(window, base, index, filled, |block: &[u8; BLOCK]| {
         let mut mask = 0;
         for (i, part) in block.as_chunks::<16>().0.iter().enumerate() {
             // SAFETY: SSE2 is part of x86-64; the load reads the 16 bytes of `part` and needs no alignment.
             let bits = unsafe {
                 let bytes = _mm_loadu_si128(part.as_ptr().cast::<__m128i>());
+                least = _mm_min_epu8(least, bytes);
+                all = _mm_or_si128(all, bytes);
                 let mut hits = _mm_cmpeq_epi8(bytes, wanted[0]);
                 for needle in &wanted[1..] {
                     hits = _mm_or_si128(hits, _mm_cmpeq_epi8(bytes, *needle));
@@ -35,7 +46,12 @@ pub(super) fn index_sse2(window: &[u8], base: u32, needles: Needles, index: &mut
             mask |= u64::from(bits.cast_unsigned()) << (i * 16);
         }
         mask
-    })
+    });
+    // SAFETY: SSE2 is part of x86-64.
+    let zero = unsafe { _mm_cmpeq_epi8(least, _mm_setzero_si128()) };
+    // SAFETY: as above. The mask has the first bit of each byte.
+    let plain = unsafe { _mm_movemask_epi8(_mm_or_si128(zero, all)) } == 0;
+    Scanned { filled, plain }
 }
 
 /// 32 bytes at a time.
@@ -43,13 +59,22 @@ pub(super) fn index_sse2(window: &[u8], base: u32, needles: Needles, index: &mut
 /// # Safety
 /// The machine must have what [`has_avx2`] looks for.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-pub(super) unsafe fn index_avx2(window: &[u8], base: u32, needles: Needles, index: &mut Index) -> usize {
+pub(super) unsafe fn index_avx2(
+    window: &[u8],
+    base: u32,
+    needles: Needles,
+    index: &mut Index,
+    filled: usize,
+) -> Scanned {
     let wanted = needles.map(|needle| _mm256_set1_epi8(needle.cast_signed()));
-    index_window!(window, base, index, |block: &[u8; BLOCK]| {
+    let (mut least, mut all) = (_mm256_set1_epi8(1), _mm256_setzero_si256());
+    let filled = index_window!(window, base, index, filled, |block: &[u8; BLOCK]| {
         let mut mask = 0;
         for (i, part) in block.as_chunks::<32>().0.iter().enumerate() {
             // SAFETY: the load reads the 32 bytes of `part` and needs no alignment.
             let bytes = unsafe { _mm256_loadu_si256(part.as_ptr().cast::<__m256i>()) };
+            least = _mm256_min_epu8(least, bytes);
+            all = _mm256_or_si256(all, bytes);
             let mut hits = _mm256_cmpeq_epi8(bytes, wanted[0]);
             for needle in &wanted[1..] {
                 hits = _mm256_or_si256(hits, _mm256_cmpeq_epi8(bytes, *needle));
@@ -57,5 +82,9 @@ pub(super) unsafe fn index_avx2(window: &[u8], base: u32, needles: Needles, inde
             mask |= u64::from(_mm256_movemask_epi8(hits).cast_unsigned()) << (i * 32);
         }
         mask
-    })
+    });
+    // A NUL makes `least` zero somewhere; the mask has the first bit of each byte.
+    let zero = _mm256_cmpeq_epi8(least, _mm256_setzero_si256());
+    let plain = _mm256_movemask_epi8(_mm256_or_si256(zero, all)) == 0;
+    Scanned { filled, plain }
 }

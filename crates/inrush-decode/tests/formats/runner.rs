@@ -1,8 +1,8 @@
 //! Runs a decoder over an input in several chunkings and checks what every decoder promises.
 
 use inrush_core::{BadRecord, Fields, Record};
-use inrush_decode::Decoder;
-use std::ops::Range;
+use inrush_decode::{Decoder, Run};
+use std::ops::{ControlFlow, Range};
 
 /// A record with its place in the input, values copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,15 +42,56 @@ pub fn decode(decoder: &mut dyn Decoder, chunk: &[u8]) -> Vec<Row> {
     while let Some(step) = decoder.next(chunk, &mut fields) {
         assert_eq!(step.range.start, rows.last().map_or(0, |row| row.range.end), "the steps leave a gap");
         assert!(step.range.start < step.range.end, "an empty step");
-        let record = Record { input: chunk, fields: &fields };
-        let values = || (0..fields.len()).map(|i| record.get(i).map(<[u8]>::to_vec)).collect();
-        rows.push(Row { range: step.range, result: step.result.map(|()| values()) });
+        rows.push(Row { range: step.range, result: step.result.map(|()| values(chunk, &fields)) });
     }
     if let Some(last) = rows.last() {
         assert_eq!(last.range.end, chunk.len(), "the steps end early");
     }
     assert!(decoder.next(chunk, &mut fields).is_none(), "a step after the end");
+    for at_a_time in [1, 3, usize::MAX] {
+        runs(decoder, chunk, &rows, at_a_time);
+    }
     rows
+}
+
+fn values(chunk: &[u8], fields: &Fields) -> Vec<Option<Vec<u8>>> {
+    let record = Record { input: chunk, fields };
+    (0..fields.len()).map(|i| record.get(i).map(<[u8]>::to_vec)).collect()
+}
+
+/// Decodes the chunk in runs, and demands the rows that single steps gave. It watches until it is told that a
+/// record may have other characters than ASCII.
+fn runs(decoder: &mut dyn Decoder, chunk: &[u8], rows: &[Row], at_a_time: usize) {
+    let mut fields = Fields::new();
+    let (mut at, mut watch) = (0, true);
+    decoder.begin(chunk);
+    loop {
+        let first = at;
+        let run = decoder.run(chunk, &mut fields, watch, &mut |fields| {
+            let Row { range, result } = &rows[at];
+            assert_eq!(Ok(values(chunk, fields)), *result, "a run gives another row at {range:?}");
+            if watch {
+                assert!(chunk[range.clone()].iter().all(|byte| (1..0x80).contains(byte)), "taken unwatched");
+            }
+            at += 1;
+            if at - first == at_a_time { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match run {
+            Run::Ended => break,
+            Run::Broken => assert_eq!(at - first, at_a_time, "a run ends early"),
+            Run::Refused(step) => {
+                assert_eq!(Row { range: step.range, result: step.result.map(|()| Vec::new()) }, rows[at]);
+                at += 1;
+            }
+            Run::Unwatched(step) => {
+                assert!(watch, "a run ends for want of watching");
+                let result = step.result.map(|()| values(chunk, &fields));
+                assert_eq!(Row { range: step.range, result }, rows[at]);
+                (at, watch) = (at + 1, false);
+            }
+        }
+    }
+    assert_eq!(at, rows.len(), "the runs end early");
 }
 
 /// Decodes an input as one chunk, then one record per chunk, then two, and demands the same rows each time.

@@ -17,6 +17,19 @@ pub(crate) struct Place {
     pub plain: bool,
 }
 
+/// Appends a few bytes, for which a call of memcpy would take longer than the copy.
+#[inline]
+pub(super) fn append(bytes: &[u8], out: &mut Vec<u8>) {
+    let len = out.len();
+    out.reserve(bytes.len());
+    // SAFETY: there is room for the bytes from `len` on, and all of them are written; they cannot overlap a vector
+    // that is borrowed mutably.
+    unsafe {
+        copy(bytes, out.as_mut_ptr().add(len));
+        out.set_len(len + bytes.len());
+    }
+}
+
 impl Place {
     /// Zeros before an aligned value that is appended to `len` bytes.
     #[inline]

@@ -3,7 +3,7 @@
 use super::block::{HEADER, MAX_SINGLE};
 use super::encoder::Unsupported;
 use super::layout::{Class, FrameLayout, LayoutColumn};
-use super::place::Place;
+use super::place::{Place, append};
 use crate::types::stored::{Characters, Stored};
 use crate::{EncodeColumn, Session, Unsure};
 use inrush_core::TypeKind;
@@ -134,7 +134,7 @@ impl RowShape {
         let start = out.len();
         // Without a null there is no bitmap, and the attributes begin earlier: the first null makes room.
         let mut has_null = self.always_null;
-        out.extend_from_slice(if has_null { &self.gaps } else { &self.full });
+        append(if has_null { &self.gaps } else { &self.full }, out);
         let mut data = out.len();
         let mut varlenas = self.varlenas;
         for attribute in &self.attributes {
