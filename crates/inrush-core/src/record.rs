@@ -33,6 +33,7 @@ impl Fields {
     }
 
     /// Forgets the fields of the last record and keeps the memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.spans.clear();
         self.scratch.clear();
@@ -45,26 +46,31 @@ impl Fields {
     }
 
     /// Number of fields.
+    #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
     /// Whether there is no field.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
     /// Adds a NULL field.
+    #[inline]
     pub fn push_null(&mut self) {
         self.spans.push(Span::Null);
     }
 
     /// Adds a field that is `range` of the chunk.
+    #[inline]
     pub fn push_input(&mut self, range: Range<usize>) {
         self.spans.push(Span::input(range));
     }
 
     /// Adds a field that was written to the scratch space from `start` (see [`Fields::scratch`]) to its end.
+    #[inline]
     pub fn push_scratch(&mut self, start: usize) {
         self.spans.push(Span::scratch(start, self.scratch.len()));
     }

@@ -53,7 +53,8 @@ impl BlockWriter {
     ///
     /// Nothing is copied as long as the buffer is one block: at most 1 MiB, or a single frame.
     pub fn seal(&self, mut buffer: Vec<u8>) -> Vec<Vec<u8>> {
-        let count = frames(&buffer).count();
+        let count = counted(&buffer);
+        debug_assert_eq!(count, frames(&buffer).count());
         if count == 0 {
             return Vec::new();
         }
@@ -92,11 +93,28 @@ impl BlockWriter {
         let (header, payload) = block.split_at_mut(HEADER);
         header.copy_from_slice(&self.header);
         // Both fit: a frame is less than 1 GiB, and more frames than one are less than 1 MiB.
-        header[16..20].copy_from_slice(&(count as u32).to_le_bytes());
+        header[COUNT].copy_from_slice(&(count as u32).to_le_bytes());
         header[20..24].copy_from_slice(&(payload.len() as u32).to_le_bytes());
         if self.header[6] == FLAG_CRC {
             header[32..36].copy_from_slice(&crc32c(payload).to_le_bytes());
         }
+    }
+}
+
+/// Where a header has the number of frames.
+const COUNT: Range<usize> = 16..20;
+
+/// The number of frames in a buffer or a block, by its header.
+fn counted(buffer: &[u8]) -> usize {
+    let count = buffer.get(COUNT).and_then(|bytes| bytes.first_chunk());
+    count.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
+}
+
+/// Counts a frame that was appended to a buffer: in the room for the header, or all would have to be walked again.
+#[inline]
+pub(super) fn count_one(buffer: &mut [u8]) {
+    if let Some(bytes) = buffer.get_mut(COUNT).and_then(|bytes| bytes.first_chunk_mut()) {
+        *bytes = (u32::from_le_bytes(*bytes) + 1).to_le_bytes();
     }
 }
 
@@ -139,6 +157,7 @@ mod tests {
                 }
             }
             out.resize(out.len() + length, 1 + u8::try_from(i % 200).expect("small"));
+            count_one(&mut out);
         }
         out
     }

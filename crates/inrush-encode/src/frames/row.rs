@@ -1,6 +1,6 @@
 //! A row's frame, around the bytes of its attributes.
 
-use super::block::{HEADER, MAX_SINGLE};
+use super::block::{self, HEADER, MAX_SINGLE};
 use super::encoder::Unsupported;
 use super::layout::{Class, FrameLayout, LayoutColumn};
 use super::place::{Place, append};
@@ -163,6 +163,7 @@ impl RowShape {
             Ok(length) => out[start..start + 2].copy_from_slice(&length.to_le_bytes()),
             Err(_) => self.widen(start, before, out)?,
         }
+        block::count_one(out);
         Ok(())
     }
 
