@@ -84,7 +84,11 @@ bench-c2: build ## case C2 (narrow rows; INSERT, COPY, batches); keeps the run u
 	$(INRUSH) bench c2 $(BENCH)
 
 postgres-32k: ## build a PostgreSQL with 32 KB blocks, outside the repository; some rungs of bench-c1 need it
-	@sh scripts/postgres-32k.sh
+	@sh scripts/postgres.sh 32k
+
+postgres-asserts: ## build one with assertions, and one with gcc's sanitizers too, for extension-fuzz
+	@sh scripts/postgres.sh asserts
+	@sh scripts/postgres.sh sanitize
 
 clean-demo: ## remove the files of the demo
 	rm -rf demo

@@ -108,9 +108,11 @@ inrush_test_blocks(PG_FUNCTION_ARGS)
 	SPI_connect();
 	initStringInfo(&payload);
 	SPI_execute_with_args("SELECT ('x' || (p ->> 'fingerprint'))::bit(64)::bigint, c ->> 'class'"
-						  " FROM inrush.plan($1, $2) p, json_array_elements(p -> 'columns') WITH ORDINALITY e(c, n)"
+						  " FROM inrush.plan($1, $2) p"
+						  " LEFT JOIN LATERAL json_array_elements(p -> 'columns') WITH ORDINALITY e(c, n) ON true"
 						  " ORDER BY n", 2, types, arguments, NULL, false, 0);
-	if (SPI_processed != natts)
+	/* A table may have no columns; the plan has a fingerprint then, too. */
+	if (SPI_processed != Max(natts, 1))
 		elog(ERROR, "the plan has " UINT64_FORMAT " columns, the table %d", SPI_processed, natts);
 	fingerprint = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	for (int i = 0; i < natts; i++)
