@@ -95,7 +95,7 @@ class Ground:
                             " WHERE datname = current_database() AND pid <> pg_backend_pid()")
             self.session.do("SELECT inrush.version()")
             for table in tables.TABLES:
-                if "TEMP TABLE" in table.make:
+                if table.temporary:
                     self.make(table)
 
     def backend_cpu(self):

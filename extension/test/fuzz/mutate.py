@@ -183,7 +183,7 @@ class Mutator:
         # Rows of 1600 columns take Python long.
         count = min(count, 4) if len(self.columns) > 200 else count
         rows = [random.choice(self.rows).copy() for _ in range(count)]
-        if random.random() < 0.6:
+        if random.random() < 0.85:
             self.other_keys(rows)
         return rows
 
@@ -202,7 +202,7 @@ class Mutator:
             self.other_keys(rows := [row.copy() for row in rows])
             done.append("many rows")
         encoded = [frames.encode(self.columns, row, wide=True if random.random() < 0.01 else None) for row in rows]
-        if random.random() < 0.3:
+        if random.random() < 0.2:
             at = random.randrange(len(encoded))
             name, encoded[at] = self.field(encoded[at])
             done.append("field " + name)
@@ -235,8 +235,10 @@ class Mutator:
         if stream and random.random() < 0.3:
             case.cuts = sorted(random.randrange(len(stream) + 1) for _ in range(random.choice((1, 2, 5, 40))))
             if random.random() < 0.2:
-                case.odd = random.choices(("flush", "sync", "empty", "unknown"), (10, 10, 10, 1), k=min(len(case.cuts), 3))
-        case.end = random.choices(("done", "fail", "gone"), (94, 4, 2))[0]
+                case.odd = random.choices(("flush", "sync", "empty", "unknown"),
+                                          (10, 10, 10, 0 if self.table.temporary else 1), k=min(len(case.cuts), 3))
+        # A session that ends takes a temporary table with it, and the rows of the cases before.
+        case.end = random.choices(("done", "fail", "gone"), (94, 4, 0 if self.table.temporary else 2))[0]
         case.wrap = random.choices(("none", "commit", "rollback", "savepoint"), (70, 10, 10, 10))[0]
         case.whole_pages = random.random() < 0.75
         case.ring = random.random() < 0.25

@@ -28,6 +28,7 @@ class Table:
         # Conditions that an index answers.
         self.scans = scans
         self.weight = weight
+        self.temporary = "TEMP TABLE" in make
 
 
 TABLES = (
