@@ -6,6 +6,7 @@
 #     scripts/postgres.sh sanitize                        # with assertions, and gcc's address and undefined sanitizers
 #     scripts/postgres.sh 32k 17                          # of another major version that Debian has
 #     scripts/postgres.sh 32k postgresql-15.20.tar.bz2    # a release's source archive that is here already
+#     SUITE=sid scripts/postgres.sh asserts 18            # of another suite of Debian than the system's
 #
 # The size of a block is fixed when the server is compiled, and so is how closely it looks at itself: the other two
 # are for tests of the extension (CONTRIBUTING.md). Without a version it is 15.
@@ -71,7 +72,10 @@ if works; then
 fi
 
 missing=
-for pair in cc:gcc make:make perl:perl tar:tar bzip2:bzip2 /usr/include/stdio.h:libc6-dev; do
+# From 17 on a release has no generated parsers in it.
+parsers=
+[ "$major" -lt 17 ] || parsers="bison:bison flex:flex"
+for pair in cc:gcc make:make perl:perl tar:tar bzip2:bzip2 $parsers /usr/include/stdio.h:libc6-dev; do
     case $pair in
     /*) [ -e "${pair%%:*}" ] ;;
     *) command -v "${pair%%:*}" > /dev/null ;;
@@ -94,6 +98,11 @@ umask 022
 # The system's package sources with deb-src in place of deb, in $work/parts.
 private_sources() {
     mkdir -p "$work/parts" "$work/lists/partial" "$work/cache/archives/partial"
+    if [ -n "${SUITE:-}" ]; then
+        echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $SUITE main" \
+            > "$work/parts/suite.list"
+        return
+    fi
     for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
         [ -r "$file" ] || continue
         sed -n 's/^[[:space:]]*deb\([[:space:]]\)/deb-src\1/p' "$file" > "$work/parts/$(basename "$file" .list).list"
@@ -118,7 +127,7 @@ with_private_lists() {
 # Names the archive in Debian's source package.
 debian_source() {
     # shellcheck source=/dev/null
-    suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    suite=${SUITE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-}")}
     private_sources
     say "fetching the package lists of source packages (${suite:-unknown suite})"
     private_apt update > "$work/log" 2>&1 || {

@@ -36,7 +36,7 @@ def right_crcs(stream):
 def write(directory, case, plan, world, name=None, said=""):
     """Keeps a case. The name of its file is made from what is in it."""
     head = {"table": case.table.name, "whole_pages": case.whole_pages, "ring": case.ring, "wrap": case.wrap,
-            "end": case.end, "cuts": case.cuts, "odd": case.odd, "crc": list(right_crcs(case.stream)), "done": case.done}
+            "end": case.end, "client_encoding": case.client_encoding, "cuts": case.cuts, "odd": case.odd, "crc": list(right_crcs(case.stream)), "done": case.done}
     if said:
         head["said"] = said
     stream = case.stream.replace(struct.pack("<Q", int(plan["fingerprint"], 16)), FINGERPRINT)
@@ -73,8 +73,8 @@ class Kept:
 
     def case(self, table, ground):
         case = Case(table, self.bytes(ground), self.head["done"])
-        for name in ("whole_pages", "ring", "wrap", "end", "cuts", "odd"):
-            setattr(case, name, self.head[name])
+        for name in ("whole_pages", "ring", "client_encoding", "wrap", "end", "cuts", "odd"):
+            setattr(case, name, self.head.get(name, getattr(case, name)))
         return case
 
 

@@ -77,6 +77,9 @@ class Ground:
         return Mutator(random, table, self.plans[table.name], self.rows[table.name], self.world, corpus)
 
     def judge(self, table):
+        # What comes out of a table goes back as it came.
+        self.session.do(f"SET client_encoding = '{self.encoding}'")
+        self.settings = None
         return Judge(self.session, table, self.plans[table.name], self.has_amcheck)
 
     # The session.
@@ -120,10 +123,11 @@ class Ground:
     # Cases.
 
     def prepare(self, case):
-        settings = (case.whole_pages, case.ring)
+        settings = (case.whole_pages, case.ring, case.client_encoding)
         if settings != self.settings:
             self.session.do(f"SET inrush.whole_pages = {'on' if settings[0] else 'off'};"
-                            f" SET inrush.ring = {'on' if settings[1] else 'off'}")
+                            f" SET inrush.ring = {'on' if settings[1] else 'off'};"
+                            f" SET client_encoding = '{settings[2] or self.encoding}'")
             self.settings = settings
 
     def statement(self, table):
@@ -141,7 +145,7 @@ class Ground:
             self.connect()
             return None, 0
         if case.wrap != "none":
-            session.do("BEGIN")
+            session.do("BEGIN ISOLATION LEVEL SERIALIZABLE" if case.wrap == "serializable" else "BEGIN")
         if case.wrap == "savepoint":
             session.do("SAVEPOINT here")
             first = session.copy(statement, case.messages(), case.ending())

@@ -24,6 +24,8 @@ class Case:
         self.end = "done"
         self.wrap = "none"
         self.whole_pages = self.ring = True
+        # What receive functions convert from; empty for the server's own.
+        self.client_encoding = ""
         # The names of what was done to it: a new one that is accepted is worth keeping.
         self.done = list(done)
 
@@ -84,10 +86,10 @@ class Mutator:
             return
         i = self.random.choice(variable)
         length = len(frames.encode(self.columns, row).data) - 7 + 23
-        wanted = self.random.choice((THRESHOLD, THRESHOLD, 8160, 65535 + 23)) + self.random.choice((0, 0, 1, -1, 2, 4, 8, -8, -3))
-        filling = self.random.choice((b"x" * 8192, self.random.randbytes(4096).hex().encode())) * 9
-        size = max(0, len(row.values[i]) + wanted - length)
-        row.values[i] = (row.values[i] + filling)[:size]
+        wanted = self.random.choices((THRESHOLD, 8160, 65535 + 23, 3 << 20), (50, 25, 25, 1))[0]
+        size = max(0, len(row.values[i]) + wanted + self.random.choice((0, 0, 1, -1, 2, 4, 8, -8, -3)) - length)
+        filling = self.random.choice((b"x" * 8192, self.random.randbytes(4096).hex().encode()))
+        row.values[i] = (row.values[i] + filling * (size // len(filling) + 1))[:size]
 
     def other_keys(self, rows):
         """Where a whole number comes first: keys that no other row has."""
@@ -239,9 +241,10 @@ class Mutator:
                                           (10, 10, 10, 0 if self.table.temporary else 1), k=min(len(case.cuts), 3))
         # A session that ends takes a temporary table with it, and the rows of the cases before.
         case.end = random.choices(("done", "fail", "gone"), (94, 4, 0 if self.table.temporary else 2))[0]
-        case.wrap = random.choices(("none", "commit", "rollback", "savepoint"), (70, 10, 10, 10))[0]
+        case.wrap = random.choices(("none", "commit", "rollback", "savepoint", "serializable"), (70, 8, 8, 8, 6))[0]
         case.whole_pages = random.random() < 0.75
         case.ring = random.random() < 0.25
+        case.client_encoding = random.choice(("LATIN1", "UTF8")) if random.random() < 0.1 else ""
         return case
 
     def untouched(self):
