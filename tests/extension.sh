@@ -153,7 +153,7 @@ END
         program=$work/valgrind-postgres
         slow="INRUSH_FUZZ_PATIENCE=600"
     fi
-    (cd "$work" && $with pg_ctl start -w -t 300 -p "$program" -D "$work/data" -l "$work/server.log" > "$work/pg_ctl.log" 2>&1) || {
+    (cd "$work" && $with pg_ctl start -w -t 300 -p "$program" -D "$work/data" -l "$work/server.log") > "$work/pg_ctl.log" 2>&1 || {
         cat "$work/pg_ctl.log" "$work/server.log"
         return 1
     }

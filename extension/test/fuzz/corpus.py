@@ -15,6 +15,8 @@ from mutate import Case
 
 FINGERPRINT = b"@FINGER@"
 LARGEST = 3000
+# What there is to a case beside its table and its bytes.
+PARTS = ("whole_pages", "ring", "client_encoding", "wrap", "end", "cuts", "odd", "done")
 
 
 def label_mark(i):
@@ -35,8 +37,7 @@ def right_crcs(stream):
 
 def write(directory, case, plan, world, name=None, said=""):
     """Keeps a case. The name of its file is made from what is in it."""
-    head = {"table": case.table.name, "whole_pages": case.whole_pages, "ring": case.ring, "wrap": case.wrap,
-            "end": case.end, "client_encoding": case.client_encoding, "cuts": case.cuts, "odd": case.odd, "crc": list(right_crcs(case.stream)), "done": case.done}
+    head = {"table": case.table.name, **{part: getattr(case, part) for part in PARTS}, "crc": list(right_crcs(case.stream))}
     if said:
         head["said"] = said
     stream = case.stream.replace(struct.pack("<Q", int(plan["fingerprint"], 16)), FINGERPRINT)
@@ -72,9 +73,9 @@ class Kept:
         return bytes(stream)
 
     def case(self, table, ground):
-        case = Case(table, self.bytes(ground), self.head["done"])
-        for name in ("whole_pages", "ring", "client_encoding", "wrap", "end", "cuts", "odd"):
-            setattr(case, name, self.head.get(name, getattr(case, name)))
+        case = Case(table, self.bytes(ground))
+        for part in PARTS:
+            setattr(case, part, self.head[part])
         return case
 
 

@@ -166,6 +166,6 @@ def join(frames):
 
 
 def block(plan, rows, payload, crc=False):
-    return struct.pack("<4sHHQIIHHB3xI28x", b"INRU", 1, int(crc), int(plan["fingerprint"], 16), rows & 0xFFFFFFFF, len(payload),
-                       len(plan["columns"]), plan["block_size"], plan["max_align"],
+    return struct.pack("<4sHHQIIHHB3xI28x", b"INRU", 1, int(crc), int(plan["fingerprint"], 16), rows & 0xFFFFFFFF,
+                       len(payload), len(plan["columns"]), plan["block_size"], plan["max_align"],
                        crc32c(payload) if crc else 0) + payload

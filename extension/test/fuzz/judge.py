@@ -38,7 +38,8 @@ class Judge:
     def back(self, data, table, options):
         """Puts what came out of a table into another one."""
         self.ask(f"TRUNCATE {table}")
-        result = self.session.copy(f"COPY {table} FROM STDIN {options}", [message(b"d", part) for part in data], message(b"c"))
+        result = self.session.copy(
+            f"COPY {table} FROM STDIN {options}", [message(b"d", part) for part in data], message(b"c"))
         if result.error:
             raise Flaw(f"COPY {options} does not take back what was stored: {result.state} {result.message}"
                        f" {result.error.get('W', '')}")
@@ -68,8 +69,8 @@ class Judge:
             self.stored_as_sent(streams)
 
     def stored_as_by_copy(self, twin):
-        differ = self.ask(f"""WITH a AS (SELECT flags, hoff, bytes FROM inrush_test.stored('{self.table.name}') WHERE flags & {EXTERNAL} = 0),
-            b AS (SELECT flags, hoff, bytes FROM inrush_test.stored('{twin}') WHERE flags & {EXTERNAL} = 0)
+        rows = f"SELECT flags, hoff, bytes FROM inrush_test.stored('%s') WHERE flags & {EXTERNAL} = 0"
+        differ = self.ask(f"""WITH a AS ({rows % self.table.name}), b AS ({rows % twin})
             (SELECT 'stored ' || a::text FROM (TABLE a EXCEPT ALL TABLE b) a LIMIT 1)
             UNION ALL (SELECT 'COPY would store ' || b::text FROM (TABLE b EXCEPT ALL TABLE a) b LIMIT 1)""").rows
         if differ:
@@ -87,7 +88,8 @@ class Judge:
             counts = []
             for scan in ("on", "off"):
                 other = "off" if scan == "on" else "on"
-                self.ask(f"SET enable_seqscan = {scan}; SET enable_indexscan = {other}; SET enable_bitmapscan = {other}")
+                self.ask(f"SET enable_seqscan = {scan}; SET enable_indexscan = {other};"
+                         f" SET enable_bitmapscan = {other}")
                 counts.append(self.ask(f"SELECT count(*), sum(hashtext(t::text)) FROM {t} t WHERE {condition}").rows)
             self.ask("RESET enable_seqscan; RESET enable_indexscan; RESET enable_bitmapscan")
             if counts[0] != counts[1]:

@@ -244,7 +244,7 @@ class Mutator:
         case.wrap = random.choices(("none", "commit", "rollback", "savepoint", "serializable"), (70, 8, 8, 8, 6))[0]
         case.whole_pages = random.random() < 0.75
         case.ring = random.random() < 0.25
-        case.client_encoding = random.choice(("LATIN1", "UTF8")) if random.random() < 0.1 else ""
+        case.client_encoding = random.choice(self.world.client_encodings) if random.random() < 0.1 else ""
         return case
 
     def untouched(self):

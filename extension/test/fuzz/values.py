@@ -14,7 +14,8 @@ FIRST_DATE, END_DATE = -2451545, 2147483494 - 2451545
 FIRST_TIME, END_TIME = -211813488000000000, 9223371331200000000
 ZONE_LIMIT = 16 * 3600
 # Where a value meets another rule: of a header, of a page, of what is compressed or moved out of line.
-LENGTHS = (0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 125, 126, 127, 128, 1000, 1990, 2000, 2004, 2008, 2012, 2020, 2030, 2100, 8100, 8192)
+LENGTHS = (0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 125, 126, 127, 128, 1000, 1990, 2000, 2004, 2008, 2012, 2020, 2030, 2100,
+           8100, 8192)
 CHARACTERS = ("a", "b", " ", "\\", "\t", "\n", "é", "ß", "本", "🙂", "\u0301", "~", "\x7f", "\x01")
 BYTES = (b"\0", b"\x80", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc3", b"\xe6\x9c", b"\xfe", b"\x8f\xa1",
          b"\x8e", b"\xa4\xa2", b"\xf0\x80\x80\x80")
@@ -22,7 +23,8 @@ BYTES = (b"\0", b"\x80", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x
 
 def number(random, bits):
     """An integer of so many bits, as bytes."""
-    edge = random.choice((0, 1, -1, 2, 1 << bits - 1, (1 << bits - 1) - 1, -(1 << bits - 1), 255, 256, 10000, 9999, 32767, 65535))
+    edge = random.choice((0, 1, -1, 2, 1 << bits - 1, (1 << bits - 1) - 1, -(1 << bits - 1), 255, 256, 10000,
+                          9999, 32767, 65535))
     value = random.choice((edge, edge, random.getrandbits(bits), random.randrange(-100, 100)))
     return (value & (1 << bits) - 1).to_bytes(bits // 8, "little")
 
@@ -35,7 +37,8 @@ def near(random, bits, edges):
 def floating(random, code):
     if random.random() < 0.4:
         return random.randbytes(struct.calcsize(code))
-    return struct.pack(code, random.choice((0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 1e-40, 3.4e38, random.uniform(-9, 9))))
+    usual = random.uniform(-9, 9)
+    return struct.pack(code, random.choice((0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, 1e-40, 3.4e38, usual)))
 
 
 def instant(random, column, bits=64, edges=()):
@@ -87,7 +90,8 @@ def numeric(random, column):
     if typmod >= 4 and random.random() < 0.9:
         precision, wanted = (typmod - 4 >> 16) & 0xFFFF, ((typmod - 4 & 0x7FF) ^ 1024) - 1024
         scale = max(wanted, 0)
-        weight = min(weight, (precision - wanted + 3) // 4 - random.choice((0, 1, 1))) if random.random() < 0.9 else weight
+        if random.random() < 0.9:
+            weight = min(weight, (precision - wanted + 3) // 4 - random.choice((0, 1, 1)))
         digits = digits[:max(weight + 1 + (max(scale, 0) + 3) // 4, 1)]
         if digits and len(digits) - weight - 1 > 0 and scale % 4:
             digits[-1] -= digits[-1] % 10 ** (4 - scale % 4)
@@ -110,7 +114,8 @@ def numeric(random, column):
     if random.random() < 0.06:
         short = not short
     if short:
-        head = struct.pack("<H", 0x8000 | (0x2000 if negative else 0) | (scale & 63) << 7 | (0x40 if weight < 0 else 0) | weight & 63)
+        head = struct.pack("<H", 0x8000 | (0x2000 if negative else 0) | (scale & 63) << 7 |
+                           (0x40 if weight < 0 else 0) | weight & 63)
     else:
         head = struct.pack("<HH", (0x4000 if negative else 0) | scale & 0x3FFF, weight & 0xFFFF)
     return head + b"".join(struct.pack("<h", digit if -32768 <= digit < 32768 else 0) for digit in digits)
