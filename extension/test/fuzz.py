@@ -220,6 +220,8 @@ class Run:
 def main():
     run = Run()
     print(f"INRUSH_SEED={run.seed} ({run.grounds[1].encoding} beside UTF8), {len(run.kept)} inputs kept", flush=True)
+    if not run.grounds[0].has_amcheck:
+        print("without amcheck, which this server has not: indexes are compared with their tables by what they find", flush=True)
     if sys.argv[1:]:
         run.replay([corpus.Kept(path) for path in sys.argv[1:]])
         return run.end()

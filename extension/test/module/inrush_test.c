@@ -92,6 +92,7 @@ inrush_test_blocks(PG_FUNCTION_ARGS)
 	bool	   *send = palloc0(sizeof(bool) * natts);
 	Datum	   *names;
 	int			nnames;
+	char	  **wanted;
 	uint64		fingerprint;
 	StringInfoData out,
 				payload;
@@ -105,6 +106,9 @@ inrush_test_blocks(PG_FUNCTION_ARGS)
 	arguments[0] = PG_GETARG_DATUM(0);
 	arguments[1] = PG_GETARG_DATUM(2);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &nnames);
+	wanted = palloc(sizeof(char *) * Max(nnames, 1));
+	for (int j = 0; j < nnames; j++)
+		wanted[j] = TextDatumGetCString(names[j]);
 	SPI_connect();
 	initStringInfo(&payload);
 	SPI_execute_with_args("SELECT ('x' || (p ->> 'fingerprint'))::bit(64)::bigint, c ->> 'class'"
@@ -122,7 +126,7 @@ inrush_test_blocks(PG_FUNCTION_ARGS)
 
 		source[i] = -1;
 		for (int j = 0; j < nnames && !att->attisdropped; j++)
-			if (strcmp(NameStr(att->attname), TextDatumGetCString(names[j])) == 0)
+			if (strcmp(NameStr(att->attname), wanted[j]) == 0)
 				source[i] = j;
 		send[i] = strcmp(class, "receive") == 0;
 		if (send[i])
