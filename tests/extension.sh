@@ -151,7 +151,7 @@ END
     if [ "$CHECKING" = valgrind ]; then
         under_valgrind "$bin" "$("$2" --bindir)/../share/valgrind.supp"
         program=$work/valgrind-postgres
-        slow="INRUSH_FUZZ_PATIENCE=600"
+        slow="INRUSH_FUZZ_PATIENCE=1800"
     fi
     (cd "$work" && $with pg_ctl start -w -t 300 -p "$program" -D "$work/data" -l "$work/server.log") > "$work/pg_ctl.log" 2>&1 || {
         cat "$work/pg_ctl.log" "$work/server.log"

@@ -7,7 +7,6 @@ mark in its place.
 import hashlib
 import json
 import os
-import re
 import struct
 
 import frames
@@ -83,8 +82,3 @@ def read(directory):
     if not os.path.isdir(directory):
         return []
     return [Kept(os.path.join(directory, name)) for name in sorted(os.listdir(directory))]
-
-
-def shape(text):
-    """A message without the names and numbers in it."""
-    return re.sub(r'"[^"]*"|0x[0-9A-Fa-f]+|\d+', "#", text)
