@@ -4,7 +4,7 @@ CARGO  ?= cargo
 INRUSH ?= $(or $(CARGO_TARGET_DIR),target)/release/inrush
 # Kills of `make kill-test`, `make lever-test` and `make extension-crash-test`.
 N      ?= 200
-# CPU seconds of each target of `make fuzz`.
+# CPU seconds of each target of `make fuzz`, and on each server of `make extension-fuzz`.
 FUZZ_SECONDS ?= 600
 # The server whose `make extension` and `make install-extension` are meant, by its pg_config.
 PG_CONFIG ?= pg_config
@@ -14,7 +14,7 @@ TESTS  ?=
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k clean-demo
+.PHONY: help deps build demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k postgres-asserts clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,14 @@ extension-crash-test: ## N kills of servers while they load, and the longest ver
 	@sh scripts/deps.sh test
 	INRUSH_KILLS=$(N) sh tests/extension.sh crash interrupts races segment
 
+extension-fuzz: postgres-asserts ## a hostile client for FUZZ_SECONDS of CPU, on a server with assertions and one with sanitizers
+	@for kind in asserts sanitize; do \
+		CHECKING=$$kind INRUSH_FUZZ_SECONDS=$(FUZZ_SECONDS) sh tests/extension.sh fuzz || exit 1; \
+	done
+
+extension-valgrind: postgres-asserts ## the extension's tests (TESTS=names) with the server under valgrind: a quarter of an hour
+	@CHECKING=valgrind sh tests/extension.sh $(TESTS)
+
 lint: ## formatting and clippy, as strict as in CI
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -84,7 +92,11 @@ bench-c2: build ## case C2 (narrow rows; INSERT, COPY, batches); keeps the run u
 	$(INRUSH) bench c2 $(BENCH)
 
 postgres-32k: ## build a PostgreSQL with 32 KB blocks, outside the repository; some rungs of bench-c1 need it
-	@sh scripts/postgres-32k.sh
+	@sh scripts/postgres.sh 32k
+
+postgres-asserts: ## build one with assertions, and one with gcc's sanitizers too, for extension-fuzz
+	@sh scripts/postgres.sh asserts
+	@sh scripts/postgres.sh sanitize
 
 clean-demo: ## remove the files of the demo
 	rm -rf demo

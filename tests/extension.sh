@@ -8,11 +8,16 @@
 #     ACCEPT=1 tests/extension.sh types       # takes what comes out as what is expected: read the diff
 #
 #     INRUSH_KILLS=300 tests/extension.sh crash    # kills servers so often; INRUSH_SEED=N repeats a run
+#     INRUSH_FUZZ_SECONDS=600 tests/extension.sh fuzz     # CPU seconds of a hostile client, and other seeds
+#     CHECKING=asserts tests/extension.sh          # on a server of scripts/postgres.sh; or sanitize, or valgrind
 #
 # pg_regress runs extension/test/sql, and extension/test/isolation.py runs extension/test/specs, each on a server of
 # its own in a directory under $TMPDIR, on a Unix socket, with the extension built from the working tree
 # (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
 # extension/test/recovery.py has servers of its own, in the same directory, that die; it runs only if asked for.
+# extension/test/fuzz.py sends what was kept in fuzz/corpus/direct, and then what nobody has thought of: for some
+# seconds with numbers that are always the same, unless INRUSH_FUZZ_SECONDS asks for more. What fails it leaves in
+# fuzz/artifacts/direct, what is new in fuzz/target/found/direct.
 #
 # A version that cannot be tested says SKIPPED and why; with CI or INRUSH_TEST_REQUIRE_SERVERS set that is a failure.
 set -u
@@ -36,6 +41,13 @@ for name in $(env | sed -n 's/^\(PG[A-Z_]*\)=.*/\1/p'); do
 done
 unset LANGUAGE
 export LC_ALL=C
+# A server with sanitizers: leaks at the end of a process are its way, and it compares addresses on the stack.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1}"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+CHECKING=${CHECKING:-}
+# The fuzzer: without a wish for more the same cases every time.
+seconds=${INRUSH_FUZZ_SECONDS:-10}
+seed=${INRUSH_SEED:-$([ -n "${INRUSH_FUZZ_SECONDS:-}" ] || echo 1)}
 # Of this script and what it starts; pg_regress looks for a shell there too.
 umask 022
 
@@ -44,6 +56,12 @@ major_of() { "$1" --version 2> /dev/null | sed -n 's/^PostgreSQL \([0-9]*\).*/\1
 
 # The pg_config for a major version, or nothing.
 find_pg_config() { # major
+    if [ -n "$CHECKING" ]; then
+        # valgrind runs the one that has its requests.
+        kind=$(echo "$CHECKING" | sed 's/^valgrind$/asserts/')
+        [ ! -x "$servers/checking/$1-$kind/bin/pg_config" ] || echo "$servers/checking/$1-$kind/bin/pg_config"
+        return
+    fi
     for candidate in "${PG_CONFIG:-}" "/usr/lib/postgresql/$1/bin/pg_config" "/usr/pgsql-$1/bin/pg_config" \
         "$servers/$1/bin/pg_config" "$(command -v pg_config)"; do
         if [ -x "$candidate" ] && [ "$(major_of "$candidate")" = "$1" ]; then
@@ -55,7 +73,11 @@ find_pg_config() { # major
 
 # Why a version cannot be tested, or nothing.
 obstacle() { # pg_config
-    if [ -z "$1" ]; then
+    if [ "$CHECKING" = valgrind ] && ! command -v valgrind > /dev/null; then
+        echo "valgrind is not installed"
+    elif [ -z "$1" ] && [ -n "$CHECKING" ]; then
+        echo "there is no server for \"$CHECKING\" (make postgres-asserts builds them)"
+    elif [ -z "$1" ]; then
         echo "no PostgreSQL $major is installed (tests/servers.sh fetches 16 and 18)"
     elif [ ! -x "$("$1" --bindir)/postgres" ]; then
         echo "$("$1" --bindir) has no server"
@@ -72,6 +94,26 @@ count() { # what, from the output of pg_regress, isolation.py or recovery.py
     grep -cE "$1" "$2" || true
 }
 
+# A program that runs the server under valgrind, with what PostgreSQL says is no flaw of its own.
+under_valgrind() { # directory of the programs, suppressions
+    cat > "$work/valgrind-postgres" <<END
+#!/bin/sh
+exec valgrind --quiet --leak-check=no --error-markers=VALGRINDERROR-BEGIN,VALGRINDERROR-END --gen-suppressions=no \
+    --suppressions=$2 --trace-children=yes --log-file=$work/valgrind/%p.log $1/postgres "\$@"
+END
+    chmod 755 "$work/valgrind-postgres"
+    mkdir "$work/valgrind"
+    [ -z "$user" ] || chown "$user" "$work/valgrind"
+}
+
+# Inputs of the fuzzer, out of a directory that goes.
+keep_inputs() { # what, where to
+    [ -d "$work/fuzzed/$1" ] || return 0
+    mkdir -p "$2"
+    cp "$work/fuzzed/$1"/* "$2/"
+    echo "  $1: $2"
+}
+
 # The suites on one server. Leaves what happened in $work.
 run() { # major pg_config
     major=$1
@@ -79,7 +121,9 @@ run() { # major pg_config
     pgxs=$(dirname "$("$2" --pgxs)")
     work=$(mktemp -d "${TMPDIR:-/tmp}/inrush-ext-$major.XXXXXX") || return 1
     mkdir "$work/data" "$work/results"
-    cp -R "$tests/sql" "$tests/expected" "$tests/specs" "$tests/isolation.py" "$tests/recovery" "$tests/recovery.py" "$work/"
+    cp -R "$tests/sql" "$tests/expected" "$tests/specs" "$tests/isolation.py" "$tests/recovery" "$tests/recovery.py" \
+        "$tests/fuzz" "$tests/fuzz.py" "$work/"
+    cp -R fuzz/corpus/direct "$work/corpus"
     for name in $regress; do
         touch "$work/expected/$name.out"
     done
@@ -102,7 +146,14 @@ max_wal_senders = 4
 shared_buffers = 32MB
 log_min_messages = warning
 END
-    (cd "$work" && $with pg_ctl start -w -D "$work/data" -l "$work/server.log" > "$work/pg_ctl.log" 2>&1) || {
+    program=$bin/postgres
+    slow=
+    if [ "$CHECKING" = valgrind ]; then
+        under_valgrind "$bin" "$("$2" --bindir)/../share/valgrind.supp"
+        program=$work/valgrind-postgres
+        slow="INRUSH_FUZZ_PATIENCE=1800"
+    fi
+    (cd "$work" && $with pg_ctl start -w -t 300 -p "$program" -D "$work/data" -l "$work/server.log") > "$work/pg_ctl.log" 2>&1 || {
         cat "$work/pg_ctl.log" "$work/server.log"
         return 1
     }
@@ -143,6 +194,19 @@ END
         p=$((p + $(count '^ok ' "$work/recovery.out")))
         f=$((f + $(count '^not ok ' "$work/recovery.out")))
     fi
+    if [ -n "$fuzz" ]; then
+        echo "extension on $("$2" --version): fuzz"
+        mkdir "$work/fuzzed"
+        [ -z "$user" ] || chown "$user" "$work/fuzzed"
+        # shellcheck disable=SC2086
+        (cd "$work/fuzzed" && $with env INRUSH_SEED="$seed" INRUSH_FUZZ_SECONDS="$seconds" INRUSH_FUZZ_CORPUS="$work/corpus" \
+            INRUSH_FUZZ_OUT="$work/fuzzed" $slow python3 ../fuzz.py) > "$work/fuzz.out" 2>&1 || bad=1
+        sed 's/^/  /' "$work/fuzz.out"
+        p=$((p + $(count '^ok ' "$work/fuzz.out")))
+        f=$((f + $(count '^not ok ' "$work/fuzz.out")))
+        keep_inputs findings fuzz/artifacts/direct
+        keep_inputs found fuzz/target/found/direct
+    fi
     if [ -n "${ACCEPT:-}" ]; then
         for name in $regress $isolation; do
             cp "$work/results/$name.out" "$tests/expected/"
@@ -151,8 +215,12 @@ END
         f=0
     fi
     # What no client sees.
-    if grep -E 'PANIC|was terminated by signal|TRAP:| leak' "$work/server.log"; then
+    if grep -E 'PANIC|was terminated by signal|TRAP:| leak|Sanitizer|runtime error:' "$work/server.log"; then
         echo "  the server's log has what it should not have"
+        bad=1
+    fi
+    if [ "$CHECKING" = valgrind ] && grep -h -A 25 VALGRINDERROR-BEGIN "$work"/valgrind/*.log; then
+        echo "  valgrind has found something"
         bad=1
     fi
     [ $bad = 0 ] || [ $f != 0 ] || f=1
@@ -205,14 +273,19 @@ for name in $(python3 "$tests/recovery.py" --list); do
         recovery="$recovery $name"
     fi
 done
+fuzz=
+if [ $# = 0 ] || have "$*" fuzz; then
+    fuzz=fuzz
+fi
 for name; do
-    have "$regress $isolation $recovery" "$name" ||
+    have "$regress $isolation $recovery $fuzz" "$name" ||
         { echo "there is no test $name in extension/test/sql, specs or recovery.py" >&2; exit 2; }
 done
 regress="setup$regress"
 
 status=0
 tested=0
+[ -z "$CHECKING" ] || VERSIONS=${VERSIONS:-15}
 for major in ${VERSIONS:-15 16 17 18}; do
     pg_config=$(find_pg_config "$major")
     why=$(obstacle "$pg_config")

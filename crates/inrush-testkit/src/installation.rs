@@ -67,7 +67,7 @@ impl Installation {
 
     /// All of them, those with blocks of the usual size first. Looked for once per process, in this order:
     /// `PG_CONFIG`, the Debian and Red Hat directories, `pg_config` on PATH, and the directory that
-    /// `tests/servers.sh` and `scripts/postgres-32k.sh` fill ([`Installation::servers_dir`]).
+    /// `tests/servers.sh` and `scripts/postgres.sh` fill ([`Installation::servers_dir`]).
     fn found() -> &'static [Installation] {
         static FOUND: OnceLock<Vec<Installation>> = OnceLock::new();
         FOUND.get_or_init(|| {
