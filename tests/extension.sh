@@ -12,7 +12,8 @@
 # pg_regress runs extension/test/sql, and extension/test/isolation.py runs extension/test/specs, each on a server of
 # its own in a directory under $TMPDIR, on a Unix socket, with the extension built from the working tree
 # (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
-# extension/test/recovery.py has servers of its own, in the same directory, that die; it runs only if asked for.
+# extension/test/recovery.py has servers of its own, in the same directory, that die: it runs for the tests that are
+# named, and as a whole with RECOVERY=1, or in a small version with RECOVERY=small, as in scripts/test.sh.
 #
 # A version that cannot be tested says SKIPPED and why; with CI or INRUSH_TEST_REQUIRE_SERVERS set that is a failure.
 set -u
@@ -199,12 +200,19 @@ for file in "$tests"/specs/*.spec; do
         isolation="$isolation $name"
     fi
 done
-# Those that let servers die take minutes: by name, or all with RECOVERY=1.
+# Those that let servers die take minutes.
 for name in $(python3 "$tests/recovery.py" --list); do
+    # Two gigabytes are too much for every day.
+    if [ "${RECOVERY:-}" = small ] && [ "$name" = segment ]; then
+        continue
+    fi
     if { [ $# = 0 ] && [ -n "${RECOVERY:-}" ]; } || have "$*" "$name"; then
         recovery="$recovery $name"
     fi
 done
+if [ "${RECOVERY:-}" = small ]; then
+    export INRUSH_KILLS="${INRUSH_KILLS:-3}"
+fi
 for name; do
     have "$regress $isolation $recovery" "$name" ||
         { echo "there is no test $name in extension/test/sql, specs or recovery.py" >&2; exit 2; }

@@ -5,7 +5,8 @@
     recovery.py --list          the names
     recovery.py rate            how fast a standby replays loads; only if asked for
 
-INRUSH_SEED sets the random numbers, INRUSH_KILLS how often the test "crash" kills (others do more with more too).
+INRUSH_SEED sets the random numbers, INRUSH_KILLS how often the test "crash" kills. Others do more with more too, and
+with less than 6 they are the small version, which is part of every run of the tests.
 INRUSH_SMALL_DISK is a directory on a small file system, for the test "disk". Not as root: servers do not like that.
 """
 

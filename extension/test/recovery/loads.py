@@ -85,6 +85,8 @@ class Kit:
 
     def __init__(self, seed, kills):
         self.seed, self.kills = seed, kills
+        # Each way once, not in every combination: what every run of the tests has time for.
+        self.small = kills < 6
         self.random = random.Random(seed)
         self.streams = {}
         self.notes = []
