@@ -181,6 +181,7 @@ extern InrushLayout *inrush_layout(Relation rel, const List *attnums);
 
 /* qualify.c: NULL if the table qualifies, else the code of the refusal, and *detail. */
 extern const char *inrush_refusal(Relation rel, const InrushLayout *layout, char **detail);
+extern const char *inrush_audit_refusal(char **detail);
 
 /* stream.c */
 extern void inrush_stream_begin(InrushStream *stream, int natts);

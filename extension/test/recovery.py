@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What is left of a load when something dies: crashes, standbys, backups, replication, full disks, interrupts.
+"""What is left of a load when something dies: crashes, standbys, backups, replication, full disks, interrupts. And
+whatever else needs servers of its own: other libraries' hooks.
 
     recovery.py [NAME...]       in a directory for throw-away servers, with the programs of the server in PATH
     recovery.py --list          the names
@@ -24,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "rec
 import backup  # noqa: E402
 import crash  # noqa: E402
 import disk  # noqa: E402
+import hooks  # noqa: E402
 import interrupts  # noqa: E402
 import logical  # noqa: E402
 import minimal  # noqa: E402
@@ -45,6 +47,7 @@ TESTS = {
     "minimal": minimal.minimal,
     "unlogged": minimal.unlogged,
     "disk": disk.disk,
+    "hooks": hooks.hooks,
     "interrupts": interrupts.interrupts,
     "races": races.races,
     "bloat": races.bloat,

@@ -114,9 +114,15 @@ class Kit:
     def server(self, name):
         return Server(name, self.template)
 
+    def has_library(self, name):
+        """Whether the server's modules have it; not every one is an extension."""
+        modules = program("pg_config", "--pkglibdir").stdout.decode().strip()
+        return os.path.exists(f"{modules}/{name}.so")
+
     def note(self, text):
         """Said with the test's result."""
-        self.notes.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
 
     def write(self, path, table, load):
         with open(path, "wb") as file:
