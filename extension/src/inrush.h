@@ -198,7 +198,7 @@ typedef struct InrushForm InrushForm;
 extern InrushForm *inrush_form_begin(InrushLoad *load);
 extern HeapTuple inrush_form_row(InrushForm *form, const InrushRow *row);
 extern bool inrush_form_needed(const InrushForm *form);
-extern void inrush_form_violation(InrushLoad *load, const InrushRow *row) pg_attribute_noreturn();
+extern void inrush_form_violation(InrushLoad *load, const InrushRow *row);
 extern void inrush_form_end(InrushForm *form);
 
 /* index.c */
