@@ -14,7 +14,7 @@ TESTS  ?=
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k postgres-asserts clean-demo
+.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k postgres-asserts clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ demo: ## build, write a case-C1 file, start the embedded PostgreSQL, load the fi
 test: ## every test, after installing what they need; says where the time goes
 	@sh scripts/deps.sh build test
 	@CARGO='$(CARGO)' sh scripts/test.sh
+
+deb: build ## Debian packages of the command and, for the PostgreSQL of this system, the extension; into target/deb
+	@sh scripts/deb.sh '$(INRUSH)' '$(or $(CARGO_TARGET_DIR),target)/deb'
 
 # What was built for another server must not stay. Without bitcode, which only expressions could use, and which needs
 # the version of clang that the server was built with.

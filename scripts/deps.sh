@@ -4,6 +4,7 @@
 #     scripts/deps.sh build         # the build
 #     scripts/deps.sh build test    # the build and the tests
 #     scripts/deps.sh extension     # the server extension, for the system's own PostgreSQL
+#     scripts/deps.sh build deb     # the build, and packaging
 #
 # As root, or through sudo. Where neither is possible, or on another system, it prints what to install and
 # ends with 1. It does nothing, and needs no rights, when everything is there.
@@ -31,9 +32,10 @@ for what; do
     build) wanted="$wanted cc:gcc /usr/include/stdio.h:libc6-dev make:make" ;;
     fuzz) wanted="$wanted c++:g++" ;;
     extension) wanted="$wanted pgxs:$(server_dev)" ;;
+    deb) wanted="$wanted dpkg-buildpackage:dpkg-dev dh:debhelper fakeroot:fakeroot pg_buildext:postgresql-server-dev-all" ;;
     test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
                   setpriv:util-linux python3:python3 pgxs:$(server_dev) /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
-    *) say "unknown: $what (build, test, fuzz, extension)"; exit 2 ;;
+    *) say "unknown: $what (build, test, fuzz, extension, deb)"; exit 2 ;;
     esac
 done
 

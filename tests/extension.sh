@@ -14,7 +14,8 @@
 # pg_regress runs extension/test/sql, and extension/test/isolation.py runs extension/test/specs, each on a server of
 # its own in a directory under $TMPDIR, on a Unix socket, with the extension built from the working tree
 # (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
-# extension/test/recovery.py has servers of its own, in the same directory, that die; it runs only if asked for.
+# extension/test/recovery.py has servers of its own, in the same directory, that die: it runs for the tests that are
+# named, and as a whole with RECOVERY=1, or in a small version with RECOVERY=small, as in scripts/test.sh.
 # extension/test/fuzz.py sends what was kept in fuzz/corpus/direct, and then what nobody has thought of: for some
 # seconds with numbers that are always the same, unless INRUSH_FUZZ_SECONDS asks for more. What fails it leaves in
 # fuzz/artifacts/direct, what is new in fuzz/target/found/direct.
@@ -267,12 +268,19 @@ for file in "$tests"/specs/*.spec; do
         isolation="$isolation $name"
     fi
 done
-# Those that let servers die take minutes: by name, or all with RECOVERY=1.
+# Those that let servers die take minutes.
 for name in $(python3 "$tests/recovery.py" --list); do
+    # Two gigabytes are too much for every day.
+    if [ "${RECOVERY:-}" = small ] && [ "$name" = segment ]; then
+        continue
+    fi
     if { [ $# = 0 ] && [ -n "${RECOVERY:-}" ]; } || have "$*" "$name"; then
         recovery="$recovery $name"
     fi
 done
+if [ "${RECOVERY:-}" = small ]; then
+    export INRUSH_KILLS="${INRUSH_KILLS:-3}"
+fi
 fuzz=
 if [ $# = 0 ] || have "$*" fuzz; then
     fuzz=fuzz

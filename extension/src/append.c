@@ -7,6 +7,7 @@
  */
 #include "inrush.h"
 
+#include "access/detoast.h"
 #include "access/heapam.h"
 #include "access/heaptoast.h"
 #include "access/htup_details.h"
@@ -28,6 +29,7 @@ struct InrushAppend
 	InrushPages *pages;			/* NULL if nothing is to be written that way */
 	CommandId	cid;
 	BulkInsertState bulk;
+	bool		may_stay_long;		/* rows may be too long for a page even after TOAST */
 	MemoryContext scratch;		/* heap_multi_insert() leaves what it allocates */
 
 	/* Rows for heap_multi_insert(). */
@@ -37,6 +39,32 @@ struct InrushAppend
 	TupleTableSlot *slots[MAX_ROWS];
 	int			nslots;			/* made so far */
 };
+
+/*
+ * Whether TOAST may leave a row too long for a page: it moves values out only where they are longer than what it leaves
+ * behind, and those of storage "plain" never.
+ */
+static bool
+may_stay_long(Relation rel)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Size		length = MAXALIGN(SizeofHeapTupleHeader + BITMAPLEN(desc->natts));
+
+	if (!OidIsValid(rel->rd_rel->reltoastrelid))
+		return true;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped)
+			continue;
+		if (att->attlen < 0 && att->attstorage == TYPSTORAGE_PLAIN)
+			return true;
+		/* What is no longer than an aligned pointer stays (toast_helper.c), with padding before it. */
+		length += MAXALIGN(att->attlen < 0 ? MAXALIGN(TOAST_POINTER_SIZE) + MAXIMUM_ALIGNOF : att->attlen);
+	}
+	return length > MaxHeapTupleSize;
+}
 
 InrushAppend *
 inrush_append_begin(InrushLoad *load)
@@ -48,6 +76,7 @@ inrush_append_begin(InrushLoad *load)
 	append->indexes = inrush_indexes_begin(load);
 	append->cid = GetCurrentCommandId(true);
 	append->bulk = GetBulkInsertState();
+	append->may_stay_long = may_stay_long(load->rel);
 	append->scratch = AllocSetContextCreate(CurrentMemoryContext, "inrush append", ALLOCSET_DEFAULT_SIZES);
 	if (inrush_whole_pages && inrush_pages_suit(load->rel))
 		append->pages = inrush_pages_begin(load, append->indexes, append->cid);
@@ -146,8 +175,19 @@ inrush_append_block(InrushAppend *append, const InrushBlock *block)
 		}
 		else
 		{
+			bool		alone = append->may_stay_long && tuple->t_len > MaxHeapTupleSize;
+
+			/* By itself, so that the error says which row it was. */
+			if (alone)
+				write_tuples(append);
 			append->lines[append->ntuples] = line;
 			append->tuples[append->ntuples++] = tuple;
+			if (alone)
+			{
+				load->line = line;
+				write_tuples(append);
+				load->line = 0;
+			}
 		}
 		if (append->ntuples == MAX_ROWS)
 			write_tuples(append);

@@ -109,13 +109,27 @@ check_permissions(ParseState *pstate, Relation rel, const List *attnums)
 	compat_check_permissions(pstate, permissions);
 }
 
+static void
+refuse(const char *name, const char *code, const char *detail)
+{
+	if (code != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("table \"%s\" does not take FORMAT inrush", name),
+				 errdetail("%s: %s.", code, detail),
+				 errhint("Use COPY with another format.")));
+}
+
 /* Locks the table, looks whether it qualifies, and makes ready for rows. */
 static void
 begin_load(InrushLoad *load, const CopyStmt *statement, ParseState *pstate, List **attnums)
 {
 	const char *code;
-	char	   *detail;
+	char	   *detail = NULL;
 
+	/* Before others' hooks are called: pgaudit's for permissions needs what its own for utility statements has seen. */
+	code = inrush_audit_refusal(&detail);
+	refuse(statement->relation->relname, code, detail);
 	load->rel = table_openrv(statement->relation, RowExclusiveLock);
 	/* DoCopy looks at permissions before it looks at the columns' names. */
 	*attnums = CopyGetAttnums(RelationGetDescr(load->rel), load->rel, statement->attlist);
@@ -125,12 +139,7 @@ begin_load(InrushLoad *load, const CopyStmt *statement, ParseState *pstate, List
 
 	load->layout = inrush_layout(load->rel, *attnums);
 	code = inrush_refusal(load->rel, load->layout, &detail);
-	if (code != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("table \"%s\" does not take FORMAT inrush", RelationGetRelationName(load->rel)),
-				 errdetail("%s: %s.", code, detail),
-				 errhint("Use COPY with another format.")));
+	refuse(RelationGetRelationName(load->rel), code, detail);
 
 	load->estate = CreateExecutorState();
 	compat_init_range_table(load->estate, pstate);

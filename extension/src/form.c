@@ -189,6 +189,20 @@ inrush_form_row(InrushForm *form, const InrushRow *row)
 	return tuple;
 }
 
+/*
+ * Raises the error of a verified row that has a null where there must be none: the executor's, whose detail shows of
+ * the row what the user may see.
+ */
+void
+inrush_form_violation(InrushLoad *load, const InrushRow *row)
+{
+	InrushForm *form = inrush_form_begin(load);
+
+	form->constraints = true;
+	(void) inrush_form_row(form, row);
+	elog(ERROR, "a null value violates no constraint");
+}
+
 void
 inrush_form_end(InrushForm *form)
 {

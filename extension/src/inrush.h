@@ -182,6 +182,7 @@ extern InrushLayout *inrush_layout(Relation rel, const List *attnums);
 
 /* qualify.c: NULL if the table qualifies, else the code of the refusal, and *detail. */
 extern const char *inrush_refusal(Relation rel, const InrushLayout *layout, char **detail);
+extern const char *inrush_audit_refusal(char **detail);
 
 /* stream.c */
 extern void inrush_stream_begin(InrushStream *stream, int natts);
@@ -198,6 +199,7 @@ typedef struct InrushForm InrushForm;
 extern InrushForm *inrush_form_begin(InrushLoad *load);
 extern HeapTuple inrush_form_row(InrushForm *form, const InrushRow *row);
 extern bool inrush_form_needed(const InrushForm *form);
+extern void inrush_form_violation(InrushLoad *load, const InrushRow *row);
 extern void inrush_form_end(InrushForm *form);
 
 /* index.c */

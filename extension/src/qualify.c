@@ -232,6 +232,18 @@ elsewhere_refusal(Relation rel, char **detail)
 }
 
 /*
+ * An auditor whose hook records COPY statements, while ours, on top of it, would take this one first.
+ */
+const char *
+inrush_audit_refusal(char **detail)
+{
+	if (GetConfigOption("pgaudit.log", true, false) == NULL || inrush_is_below_others())
+		return NULL;
+	*detail = pstrdup("pgaudit");
+	return "audit";
+}
+
+/*
  * NULL if the relation takes frames for these columns. Holds only while the caller's lock on it does.
  */
 const char *
@@ -251,14 +263,9 @@ inrush_refusal(Relation rel, const InrushLayout *layout, char **detail)
 		return "row-security";
 	if ((code = trigger_refusal(rel, detail)) != NULL || (code = index_refusal(rel, detail)) != NULL ||
 		(code = column_refusal(rel, layout, detail)) != NULL ||
-		(code = publication_refusal(rel, detail)) != NULL || (code = elsewhere_refusal(rel, detail)) != NULL)
+		(code = publication_refusal(rel, detail)) != NULL || (code = elsewhere_refusal(rel, detail)) != NULL ||
+		(code = inrush_audit_refusal(detail)) != NULL)
 		return code;
-	/* Its hook records COPY statements, and ours, on top, would take this one first. */
-	if (GetConfigOption("pgaudit.log", true, false) != NULL && !inrush_is_below_others())
-	{
-		*detail = pstrdup("pgaudit");
-		return "audit";
-	}
 	*detail = NULL;
 	return NULL;
 }

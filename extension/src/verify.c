@@ -136,6 +136,7 @@ verify_attributes(InrushLoad *load, const InrushRow *row, uint32 start)
 	uint32		end = row->length - start;
 	uint32		at = 0;
 	bool		varwidth = false;
+	bool		missing = false;
 
 	for (int i = 0; i < layout->natts; i++)
 	{
@@ -147,12 +148,7 @@ verify_attributes(InrushLoad *load, const InrushRow *row, uint32 start)
 		load->column = i + 1;
 		if (nulls != NULL && att_isnull(i, nulls))
 		{
-			if (column->not_null)
-				ereport(ERROR,
-						(errcode(ERRCODE_NOT_NULL_VIOLATION),
-						 errmsg("null value in column \"%s\" of relation \"%s\" violates not-null constraint",
-								column->name, RelationGetRelationName(load->rel)),
-						 errtablecol(load->rel, i + 1)));
+			missing |= column->not_null;
 			continue;
 		}
 		if (column->free_text && (next = plain_text(data, at, end)) > 0)
@@ -188,6 +184,8 @@ verify_attributes(InrushLoad *load, const InrushRow *row, uint32 start)
 		bad_frame("%u bytes are left behind the last value.", end - at);
 	if (varwidth != ((row->infomask & HEAP_HASVARWIDTH) != 0))
 		bad_frame("HEAP_HASVARWIDTH does not say what the row has.");
+	if (missing)
+		inrush_form_violation(load, row);
 }
 
 /* The null bitmap and the zeros behind it; then the attributes. */

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What is left of a load when something dies: crashes, standbys, backups, replication, full disks, interrupts.
+"""What is left of a load when something dies: crashes, standbys, backups, replication, full disks, interrupts. And
+whatever else needs servers of its own: other libraries' hooks.
 
     recovery.py [NAME...]       in a directory for throw-away servers, with the programs of the server in PATH
     recovery.py --list          the names
     recovery.py rate            how fast a standby replays loads; only if asked for
 
-INRUSH_SEED sets the random numbers, INRUSH_KILLS how often the test "crash" kills (others do more with more too).
+INRUSH_SEED sets the random numbers, INRUSH_KILLS how often the test "crash" kills. Others do more with more too, and
+with less than 6 they are the small version, which is part of every run of the tests.
 INRUSH_SMALL_DISK is a directory on a small file system, for the test "disk". Not as root: servers do not like that.
 """
 
@@ -23,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "rec
 import backup  # noqa: E402
 import crash  # noqa: E402
 import disk  # noqa: E402
+import hooks  # noqa: E402
 import interrupts  # noqa: E402
 import logical  # noqa: E402
 import minimal  # noqa: E402
@@ -44,6 +47,7 @@ TESTS = {
     "minimal": minimal.minimal,
     "unlogged": minimal.unlogged,
     "disk": disk.disk,
+    "hooks": hooks.hooks,
     "interrupts": interrupts.interrupts,
     "races": races.races,
     "bloat": races.bloat,

@@ -5,16 +5,22 @@ use crate::options::{Options, Via};
 use crate::plan::{Plan, WirePath};
 use inrush_core::{Code, Error, Format, Result};
 use inrush_encode::frames::{FrameEncoder, FrameLayout};
-use inrush_sink::catalog::direct;
+use inrush_sink::catalog::{Target, direct};
 use std::sync::Arc;
 use tokio_postgres::Client;
 
-/// Takes the path if it can be taken, and says in the plan why or why not. With `--via direct` it must be possible.
-pub(crate) async fn choose(client: &Client, options: &Options, plan: &mut Plan) -> Result<()> {
+/// Takes the path if the extension is `there` and it can be taken, and says in the plan why or why not. With `--via
+/// direct` it must be possible.
+pub(crate) async fn choose(
+    client: &Client,
+    options: &Options,
+    there: bool,
+    target: &Target,
+    plan: &mut Plan,
+) -> Result<()> {
     if !matches!(options.via, Via::Auto | Via::Direct) {
         return Ok(());
     }
-    let there = direct::has_extension(client).await?;
     let layouts = match (there, without_server(options, plan)) {
         (false, _) => Err("the database has no extension inrush".to_owned()),
         (true, Some(why)) => Err(why),
@@ -30,9 +36,11 @@ pub(crate) async fn choose(client: &Client, options: &Options, plan: &mut Plan) 
             return Err(Error::new(Code::Clash, format!("--via direct is not possible: {why}"))
                 .hint("Leave --via out: the fastest path that fits is taken."));
         }
-        // Nobody who has not installed it wants to read about it each time.
         Err(why) if there => plan.path_reason = format!("{}; not direct: {why}", plan.path_reason),
-        Err(_) => {}
+        // Nobody who has not installed it wants to read about it each time, but where it would address the limit.
+        Err(_) => {
+            plan.extension_missing = without_server(options, plan).is_none() && direct::would_take(target);
+        }
     }
     Ok(())
 }

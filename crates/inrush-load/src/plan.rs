@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub shapes: Vec<Shape>,
     pub path: WirePath,
     pub path_reason: String,
+    /// The database has no extension, which would take these rows.
+    pub extension_missing: bool,
     /// On the direct path, how the server wants the rows of each shape.
     pub layouts: Vec<Arc<FrameLayout>>,
     pub session: inrush_encode::Session,
@@ -115,6 +117,7 @@ impl Plan {
             shapes,
             path,
             path_reason,
+            extension_missing: false,
             layouts: Vec::new(),
             session: facts.session,
             encoding,

@@ -285,7 +285,7 @@ async fn prepare(
         plan.merges()?;
     }
     plan.forbidding = checked.forbidding;
-    direct::choose(client, options, &mut plan).await?;
+    direct::choose(client, options, facts.has_extension, &target, &mut plan).await?;
     for price in checked.price {
         notice(&price);
     }

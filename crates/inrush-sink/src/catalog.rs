@@ -58,6 +58,8 @@ pub struct Facts {
     pub role: String,
     /// max_connections.
     pub max_connections: u32,
+    /// Whether the database has the extension of the direct path.
+    pub has_extension: bool,
 }
 
 /// Reads [`Facts`] of the session.
@@ -75,7 +77,8 @@ pub async fn facts(client: &Client) -> Result<Facts> {
                     pg_catalog.pg_is_in_recovery(), \
                     pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool, \
                     d.datname::pg_catalog.text, d.oid, current_user::pg_catalog.text, \
-                    pg_catalog.current_setting('max_connections')::pg_catalog.int4 \
+                    pg_catalog.current_setting('max_connections')::pg_catalog.int4, \
+                    EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush') \
              FROM pg_catalog.pg_database d \
              WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()",
             &[],
@@ -100,6 +103,7 @@ pub async fn facts(client: &Client) -> Result<Facts> {
         database_oid: row.try_get(11).map_err(server_error)?,
         role: field(12)?,
         max_connections: number(13)?,
+        has_extension: flag(14)?,
     })
 }
 

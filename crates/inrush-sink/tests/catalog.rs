@@ -4,7 +4,7 @@ use inrush_core::{BaseType, Code, Default, Error, Generated, Identity, PgType, R
 use inrush_sink::catalog::{self, TableName, Target};
 use inrush_sink::connect::{self, Connected};
 use inrush_sink::conninfo;
-use inrush_testkit::{Postgres, require_server};
+use inrush_testkit::{Postgres, Version, require_server};
 
 async fn open(dsn: &str) -> Connected {
     let info = conninfo::resolve(Some(dsn), &|_| None).expect("settings").expect("a server");
@@ -284,4 +284,51 @@ async fn follows_the_search_path_and_names_what_was_meant() {
     let long = "x".repeat(80);
     connected.client.batch_execute(&format!("CREATE TABLE public.{long} ()")).await.expect("CREATE");
     assert_eq!(find(&connected, &format!("public.{long}")).await.expect("cut").table.name.len(), 63);
+}
+
+/// What the catalog tells of the extension's refusals, where the extension itself can be asked.
+#[tokio::test]
+async fn knows_which_tables_the_extension_would_take() {
+    require_server!(Version::WithExtension(15));
+    let database = Postgres::shared(Version::WithExtension(15)).fresh_database();
+    database.psql(
+        "CREATE EXTENSION inrush;
+         CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+         CREATE TABLE plain (a int PRIMARY KEY, b text DEFAULT 'b', CHECK (a > 0));
+         CREATE UNLOGGED TABLE fast (a int);
+         CREATE TABLE keyed (a int REFERENCES plain);
+         CREATE TABLE fired (a int);
+         CREATE TRIGGER t AFTER INSERT ON fired FOR EACH STATEMENT EXECUTE FUNCTION f();
+         CREATE TABLE quiet (a int);
+         CREATE TRIGGER t BEFORE INSERT ON quiet FOR EACH ROW EXECUTE FUNCTION f();
+         ALTER TABLE quiet DISABLE TRIGGER t;
+         CREATE TABLE updated (a int);
+         CREATE TRIGGER t BEFORE UPDATE ON updated FOR EACH ROW EXECUTE FUNCTION f();
+         CREATE TABLE computed (a int, b int GENERATED ALWAYS AS (a) STORED);
+         CREATE TABLE numbered (a int GENERATED ALWAYS AS IDENTITY, b int);
+         CREATE TABLE parent (a int) PARTITION BY LIST (a);
+         CREATE TABLE leaf PARTITION OF parent DEFAULT;",
+    );
+    let connected = open(&database.url()).await;
+    let mut refused = 0;
+    for name in
+        ["plain", "fast", "keyed", "fired", "quiet", "updated", "computed", "numbered", "parent", "leaf"]
+    {
+        let target = find(&connected, name).await.expect("a table");
+        let plan = catalog::direct::plan(&connected.client, &target.table, &["a"]).await.expect("a plan");
+        let theirs = plan.contains("\"refusal\": null");
+        assert_eq!(catalog::direct::would_take(&target), theirs, "{name}: {plan}");
+        refused += usize::from(!theirs);
+    }
+    assert_eq!(refused, 4);
+
+    let role = format!("role_{}", database.name());
+    database.psql(&format!(
+        "CREATE ROLE {role} LOGIN; CREATE TABLE guarded (a int); GRANT INSERT ON guarded TO {role};
+         ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;"
+    ));
+    connected.client.batch_execute(&format!("SET ROLE {role}")).await.expect("SET ROLE");
+    let guarded = find(&connected, "guarded").await.expect("a table");
+    let plan = catalog::direct::plan(&connected.client, &guarded.table, &["a"]).await.expect("a plan");
+    assert!(plan.contains("row-security") && !catalog::direct::would_take(&guarded), "{plan}");
 }

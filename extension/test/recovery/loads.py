@@ -85,6 +85,8 @@ class Kit:
 
     def __init__(self, seed, kills):
         self.seed, self.kills = seed, kills
+        # Each way once, not in every combination: what every run of the tests has time for.
+        self.small = kills < 6
         self.random = random.Random(seed)
         self.streams = {}
         self.notes = []
@@ -112,9 +114,15 @@ class Kit:
     def server(self, name):
         return Server(name, self.template)
 
+    def has_library(self, name):
+        """Whether the server's modules have it; not every one is an extension."""
+        modules = program("pg_config", "--pkglibdir").stdout.decode().strip()
+        return os.path.exists(f"{modules}/{name}.so")
+
     def note(self, text):
         """Said with the test's result."""
-        self.notes.append(text)
+        if text not in self.notes:
+            self.notes.append(text)
 
     def write(self, path, table, load):
         with open(path, "wb") as file:

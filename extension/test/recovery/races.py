@@ -4,7 +4,7 @@ import threading
 import time
 
 from loads import TABLES, Loaders
-from server import Flaw, Session
+from server import Flaw, Session, eventually
 
 
 class Beside(threading.Thread):
@@ -46,7 +46,7 @@ def races(kit):
             # Tries the pages at the end, which a load has just added.
             Beside(server, *(f"BEGIN; {insert(table)} ROLLBACK;" for table in TABLES)),
         ]
-        time.sleep(2 if kit.kills < 50 else 20)
+        time.sleep(1 if kit.small else 2 if kit.kills < 50 else 20)
         loaders.wait(4)
         for thread in beside:
             thread.stopping.set()
@@ -83,8 +83,10 @@ def bloat(kit):
         rows = kit.streams["wide"].rows
         for _ in range(10):
             kit.load(session, "wide", "BEGIN; {} ROLLBACK;")
-    # The session has ended: what it has counted is there.
-    time.sleep(0.3)
+        backend = session.pid
+    # A backend hands in what it has counted before it goes.
+    eventually("the session's end", lambda: server.psql(
+        f"SELECT count(*) FROM pg_stat_activity WHERE pid = {backend}") == "0")
     dead, live = server.rows("SELECT n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE relname = 'wide'")[0]
     if (int(dead), int(live)) != (10 * rows, rows):
         raise Flaw(f"statistics: {dead} dead and {live} live rows instead of {10 * rows} and {rows}")

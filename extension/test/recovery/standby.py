@@ -60,8 +60,8 @@ def promote(kit):
         eventually("the standby follows", lambda: new.psql(f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn") == "t")
         time.sleep(kit.random.uniform(0, 0.1))
         program("pg_ctl", "promote", "-w", "-D", new.data)
-        # The two go apart.
-        loaders.wait(1)
+        # The two go apart. Each loader has two loads at most that may have been on their way before.
+        loaders.wait(5)
         loaders.stop()
     kit.check(new, acknowledged, loaders.never)
     with Session(new) as session:

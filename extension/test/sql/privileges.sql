@@ -97,12 +97,45 @@ SET default_transaction_read_only = on;
 RESET default_transaction_read_only;
 SELECT count(*) FROM tt;
 SELECT a, b, c, count(*) FROM t GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+-- a message shows of the row what was sent or may be read, and nothing else
+CREATE TABLE m (a int, b text NOT NULL, c int DEFAULT 3, d text DEFAULT 'secret', e jsonb, CHECK (a % 2 = 1));
+COPY (SELECT inrush_test.blocks('m', $$VALUES (1, 'x'), (3, NULL), (5, 'y')$$, '{a,b}')) TO STDOUT (FORMAT binary) \g :to
+\! printf '1\tx\n3\t\\N\n5\ty\n' > rows
+\copy m (a, b) from 'rows'
+\copy m (a, b) from 'stream' (format inrush)
+GRANT INSERT (a, b), SELECT (c) ON m TO inrush_writer;
+SET ROLE inrush_writer;
+\copy m (a, b) from 'rows'
+\copy m (a, b) from 'stream' (format inrush)
+RESET ROLE;
+REVOKE SELECT (c) ON m FROM inrush_writer;
+SET ROLE inrush_writer;
+\copy m (a, b) from 'rows'
+\copy m (a, b) from 'stream' (format inrush)
+RESET ROLE;
+GRANT SELECT ON m TO inrush_writer;
+SET ROLE inrush_writer;
+\copy m (a, b) from 'rows'
+\copy m (a, b) from 'stream' (format inrush)
+RESET ROLE;
+REVOKE SELECT ON m FROM inrush_writer;
+COPY (SELECT inrush_test.blocks('m', $$VALUES (1, 'x'), (2, 'y')$$, '{a,b}')) TO STDOUT (FORMAT binary) \g :to
+\! printf '1\tx\n2\ty\n' > rows
+SET ROLE inrush_writer;
+\copy m (a, b) from 'rows'
+\copy m (a, b) from 'stream' (format inrush)
+RESET ROLE;
+-- received values are shown as what they are
+COPY (SELECT inrush_test.blocks('m', $$VALUES (1, NULL, '{"k": [1, 2]}'::jsonb)$$, '{a,b,e}')) TO STDOUT (FORMAT binary) \g :to
+\! printf '1\t\\N\t{"k": [1, 2]}\n' > rows
+\copy m (a, b, e) from 'rows'
+\copy m (a, b, e) from 'stream' (format inrush)
 -- everybody may ask for the version, and nobody may put something into the schema
 SET ROLE inrush_writer;
 SELECT inrush.version();
 CREATE FUNCTION inrush.mine() RETURNS int LANGUAGE sql AS 'SELECT 1';
 RESET ROLE;
-DROP TABLE t, tt, parent;
+DROP TABLE t, tt, m, parent;
 DROP SCHEMA closed CASCADE;
 DROP SEQUENCE s;
 DROP ROLE inrush_writer, inrush_group;

@@ -56,7 +56,24 @@ COPY (SELECT inrush_test.blocks('plain', $$SELECT noise(5000, 1), noise(5000, 2)
 COPY (SELECT inrush_test.blocks('plain', $$SELECT noise(4000, 1), noise(4000, 2)$$)) TO STDOUT (FORMAT binary) \g :to
 \copy plain from 'stream' (format inrush)
 SELECT length(a), length(b) FROM plain;
+-- which of several: between long ones that fit
+TRUNCATE plain;
+COPY (SELECT inrush_test.blocks('plain', $$SELECT noise(CASE i WHEN 5 THEN 5000 ELSE 1000 + 600 * (i % 5) END, i), noise(4000, -i)
+                                           FROM generate_series(1, 9) i$$)) TO STDOUT (FORMAT binary) \g :to
+\copy plain from 'stream' (format inrush)
 DROP TABLE plain;
+-- Values too short to be moved, in too many columns.
+DO $$ BEGIN
+  EXECUTE (SELECT format('CREATE TABLE many (id int, %s)', string_agg('c' || i || ' text', ', ')) FROM generate_series(1, 388) i);
+END $$;
+SELECT $$SELECT r, $$ || string_agg(format('repeat(''c'', CASE WHEN r = 3 OR %s < 300 THEN 20 ELSE 1 END)', i), ', ')
+       || $$ FROM generate_series(1, 5) r$$ AS query FROM generate_series(1, 388) i \gset
+COPY (SELECT inrush_test.blocks('many', :'query')) TO STDOUT (FORMAT binary) \g :to
+\copy many from 'stream' (format inrush)
+COPY (SELECT inrush_test.blocks('many', :'query' || ' WHERE r <> 3')) TO STDOUT (FORMAT binary) \g :to
+\copy many from 'stream' (format inrush)
+SELECT count(*) FROM many;
+DROP TABLE many;
 -- Native and received values out of line in one row.
 CREATE TABLE mixed (a text, b jsonb);
 COPY (SELECT inrush_test.blocks('mixed', $$SELECT noise(100000, 1), to_jsonb(noise(100000, 2))$$)) TO STDOUT (FORMAT binary) \g :to

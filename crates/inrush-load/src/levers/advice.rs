@@ -11,6 +11,8 @@ const WORTH: f64 = 0.05;
 const MANY_IMAGES: f64 = 0.1;
 /// `wal_buffers` with which a fast logged load took a quarter less time than with the automatic 16MB.
 const LARGE_WAL_BUFFERS: u64 = 256 << 20;
+/// Major versions of the server that the extension is for.
+const WITH_EXTENSION: std::ops::RangeInclusive<u32> = 15..=18;
 /// Blocks as large as a server can be compiled for.
 const LARGEST_BLOCK: u64 = 32 << 10;
 
@@ -40,6 +42,8 @@ pub struct Conditions<'a> {
     pub server_major: Option<u32>,
     /// Path into the server.
     pub path: WirePath,
+    /// The database has no extension, which would take the load.
+    pub extension_missing: bool,
     /// Connections of the load.
     pub connections: usize,
     /// Whether another number of connections could be asked for: all rows in one transaction need one.
@@ -230,6 +234,7 @@ fn wal(c: &Conditions<'_>, list: &mut List<'_>) {
 
 fn cpu(c: &Conditions<'_>, list: &mut List<'_>) {
     binary(c, list, "values are encoded by the client: the server parses nothing");
+    extension(c, list);
     defer_indexes(c, list);
     if c.foreign_keys.is_some_and(|n| n > 0) {
         list.add(
@@ -269,6 +274,7 @@ fn cpu_queue(c: &Conditions<'_>, list: &mut List<'_>) {
     another_machine(list);
     if c.profile.share(Class::Cpu) < WORTH {
         binary(c, list, "values are encoded by the client: the server parses nothing");
+        extension(c, list);
         defer_indexes(c, list);
     }
 }
@@ -458,6 +464,20 @@ fn binary(c: &Conditions<'_>, list: &mut List<'_>, what: &str) {
             what,
             "processor time of the client; possible where every column's type has a client encoder",
             "inrush load ... --via copy-binary",
+        );
+    }
+}
+
+fn extension(c: &Conditions<'_>, list: &mut List<'_>) {
+    if c.extension_missing && c.server_major.is_some_and(|major| WITH_EXTENSION.contains(&major)) {
+        list.add(
+            "the extension inrush",
+            "rows come in the layout of the heap: the server verifies and stores them, and neither parses nor \
+             converts; WAL and constraints are as with COPY",
+            "a C library in the server: installing it takes access to its machine and a superuser, which managed \
+             servers do not give",
+            "make install-extension PG_CONFIG=... on the server's machine, CREATE EXTENSION inrush, then the same \
+             command",
         );
     }
 }

@@ -284,6 +284,7 @@ impl Report {
             profile,
             server_major: major_version(&self.server),
             path: self.path,
+            extension_missing: plan.extension_missing,
             connections: self.totals.connections,
             connections_free: !plan.atomic && !plan.single_unit,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

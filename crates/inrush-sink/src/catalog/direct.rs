@@ -1,17 +1,22 @@
 //! The server's extension: whether it is there, and how it wants the rows of a table (docs/format-inrush.md).
 
+use crate::catalog::Target;
 use crate::failure::server_error;
-use inrush_core::{Result, Table};
+use inrush_core::{Generated, RelKind, Result, Table};
 use tokio_postgres::Client;
 
 /// Loads the extension's library into a session: only then does it take `FORMAT inrush`.
 pub const LOAD_LIBRARY: &str = "SELECT inrush.version()";
 
-/// Whether the database has the extension.
-pub async fn has_extension(client: &Client) -> Result<bool> {
-    let there =
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush')";
-    Ok(client.query_one(there, &[]).await.map_err(server_error)?.get(0))
+/// Whether the extension would take rows of the table, from what the catalog says of it: where it is not there nobody can
+/// ask `inrush.plan()`. Of the refusals in docs/format-inrush.md those that tables commonly meet.
+pub fn would_take(target: &Target) -> bool {
+    let access = &target.access;
+    target.table.kind == RelKind::Table
+        && !access.row_security
+        && access.foreign_keys.is_empty()
+        && !access.triggers.iter().any(|trigger| trigger.enabled && trigger.on_insert())
+        && target.table.columns.iter().all(|column| column.generated == Generated::No)
 }
 
 /// What `inrush.plan()` answers for a COPY of these columns: JSON.

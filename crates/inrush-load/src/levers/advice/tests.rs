@@ -10,6 +10,7 @@ fn conditions(profile: &Profile) -> Conditions<'_> {
         profile,
         server_major: Some(15),
         path: WirePath::CopyBinary,
+        extension_missing: false,
         connections: 8,
         connections_free: true,
         processors: 4,
@@ -147,6 +148,31 @@ fn too_few_processors() {
     assert!(levers[0].how.contains("--jobs 4"));
     let four = Conditions { connections: 4, ..conditions(&profile) };
     assert_eq!(names(&advise(&four)), ["another machine for the client"]);
+}
+
+#[test]
+fn an_extension_that_is_missing() {
+    let mut profile = profile(&[(Class::Cpu, 0.9)]);
+    let missing = Conditions { extension_missing: true, ..conditions(&profile) };
+    let levers = advise(&missing);
+    assert_eq!(names(&levers), ["the extension inrush", "--freeze"]);
+    assert!(levers[0].cost.contains("superuser") && levers[0].how.contains("CREATE EXTENSION inrush"));
+    let text = Conditions { path: WirePath::CopyText, ..missing };
+    assert_eq!(names(&advise(&text)), ["--via copy-binary", "the extension inrush", "--freeze"]);
+    for server_major in [None, Some(14), Some(19)] {
+        let other = Conditions { server_major, extension_missing: true, ..conditions(&profile) };
+        assert_eq!(names(&advise(&other)), ["--freeze"], "{server_major:?}");
+    }
+    // It spares processor time, and of the other limits none.
+    profile = self::profile(&[(Class::CpuQueue, 0.9)]);
+    profile.cpu_queue_seen = true;
+    let missing = Conditions { extension_missing: true, connections: 1, ..conditions(&profile) };
+    assert_eq!(names(&advise(&missing)), ["another machine for the client", "the extension inrush"]);
+    for class in [Class::Wal, Class::ExtendLock, Class::DataIo, Class::Replica, Class::Network] {
+        profile = self::profile(&[(class, 0.9)]);
+        let missing = Conditions { extension_missing: true, ..conditions(&profile) };
+        assert!(!names(&advise(&missing)).contains(&"the extension inrush"), "{class:?}");
+    }
 }
 
 #[test]
