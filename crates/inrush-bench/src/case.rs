@@ -67,6 +67,9 @@ pub struct Contender {
     /// Extension the server must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extension: Option<String>,
+    /// Whether it loads the rung's table without its indexes: what they cost shows beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_indexes: bool,
     /// Command that prints its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -130,12 +133,15 @@ pub struct Goal {
     pub rung: Option<String>,
     /// Who must reach it.
     pub contender: String,
-    /// Whom `ratio` compares with.
+    /// Whom `ratio` and `server_cpu` compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
     /// At least this many times as fast to COMMIT as `against`, by medians.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
+    /// At most this many times the server CPU of `against`, by medians.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_cpu: Option<f64>,
     /// At most this many client CPU seconds for a gigabyte (10^9 bytes) of its input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_cpu_per_gb: Option<f64>,
@@ -201,8 +207,12 @@ impl Case {
                 return Err(format!("rung {}: no session loads nothing", rung.name));
             }
         }
-        if let Some(goal) = case.goals.iter().find(|goal| goal.ratio.is_some() != goal.against.is_some()) {
-            return Err(format!("a goal of {} has only one of `ratio` and `against`", goal.contender));
+        let compares = |goal: &&Goal| goal.ratio.is_some() || goal.server_cpu.is_some();
+        if let Some(goal) = case.goals.iter().find(|goal| compares(goal) != goal.against.is_some()) {
+            return Err(format!(
+                "a goal of {} has `against` without `ratio` or `server_cpu`, or the other way round",
+                goal.contender
+            ));
         }
         // It becomes part of a statement.
         let values =

@@ -3,6 +3,7 @@ use crate::measure::measure;
 use crate::server::{Found, Server, TABLE, remove_server_variables};
 use crate::{Case, Contender, Run, Rung, machine};
 use inrush_core::{Code, Error, Excerpt, Result};
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
@@ -34,7 +35,11 @@ impl Turn<'_> {
         let scratch = self.files.empty_scratch()?.to_owned();
         let mut before = Found::default();
         if contender.server {
-            before = server.prepare(self.rung, &self.case.columns, &data.text)?;
+            let mut rung = Cow::Borrowed(self.rung);
+            if contender.without_indexes {
+                rung.to_mut().index.clear();
+            }
+            before = server.prepare(&rung, &self.case.columns, &data.text)?;
         }
         let log_path = self.files.dir().join("log");
         let log = File::create(&log_path)

@@ -82,6 +82,13 @@ fn judge(record: &Record, goal: &Goal, place: &Place) -> Vec<String> {
         let ratio = theirs / ours;
         note(ratio >= wanted, format!("{ratio:.2} times {against}, wanted {wanted}"));
     }
+    let cpu = |name: &str| record.median(place, name, |run| run.server_cpu_seconds);
+    if let (Some(wanted), Some(against)) = (goal.server_cpu, &goal.against)
+        && let (Some(theirs), Some(ours)) = (cpu(against), cpu(&goal.contender))
+    {
+        let share = ours / theirs;
+        note(share <= wanted, format!("{share:.2} of the server CPU of {against}, wanted at most {wanted}"));
+    }
     let per_gb = median(&goal.contender, &|run| run.client_seconds() / gigabytes(record, run));
     if let (Some(wanted), Some(per_gb)) = (goal.client_cpu_per_gb, per_gb) {
         note(per_gb <= wanted, format!("{per_gb:.2} s of client CPU per GB, wanted at most {wanted}"));
