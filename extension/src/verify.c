@@ -93,7 +93,7 @@ is_ascii(const char *value, uint32 size)
 	if (size < 8)
 	{
 		for (uint32 i = 0; i < size; i++)
-			odd |= ((uint8) value[i] - 1) & 0x80;
+			odd |= ((uint8) value[i] | ((uint8) value[i] - 1)) & 0x80;
 		return odd == 0;
 	}
 	for (uint32 at = 0;; at += 8)

@@ -68,11 +68,19 @@ class Judge:
         if self.native:
             self.stored_as_sent(streams)
 
-    def stored_as_by_copy(self, twin):
+    def differences(self, table, twin):
         rows = f"SELECT flags, hoff, bytes FROM inrush_test.stored('%s') WHERE flags & {EXTERNAL} = 0"
-        differ = self.ask(f"""WITH a AS ({rows % self.table.name}), b AS ({rows % twin})
+        return self.ask(f"""WITH a AS ({rows % table}), b AS ({rows % twin})
             (SELECT 'stored ' || a::text FROM (TABLE a EXCEPT ALL TABLE b) a LIMIT 1)
             UNION ALL (SELECT 'COPY would store ' || b::text FROM (TABLE b EXCEPT ALL TABLE a) b LIMIT 1)""").rows
+
+    def stored_as_by_copy(self, twin):
+        differ = self.differences(self.table.name, twin)
+        if differ and self.table.normal:
+            self.ask(f"CREATE TEMP TABLE normal (LIKE {self.table.name})")
+            self.ask(f"INSERT INTO normal SELECT {self.table.normal} FROM {self.table.name}")
+            differ = self.differences("normal", twin)
+            self.ask("DROP TABLE normal")
         if differ:
             raise Flaw("; ".join(row[0].decode()[:400] for row in differ))
 

@@ -21,10 +21,13 @@ SAYABLE_CHAR = "get_byte(charsend({c}), 0) BETWEEN 1 AND 127"
 
 
 class Table:
-    def __init__(self, name, make, query, columns=None, sayable=(), scans=(), weight=4):
+    def __init__(self, name, make, query, columns=None, sayable=(), scans=(), normal=None, weight=4):
         self.name, self.make, self.query, self.columns = name, make, query, columns
         # Conditions under which the text of a row can be read in again.
         self.sayable = " AND ".join(f"coalesce({text.format(c=column)}, true)" for column, text in sayable) or "true"
+        # The columns, where a receive function stores what it reads in the order in which it comes: tsvectorrecv()
+        # sorts the entries, and leaves the words where they are.
+        self.normal = normal
         # Conditions that an index answers.
         self.scans = scans
         self.weight = weight
@@ -70,7 +73,8 @@ TABLES = (
         ('10.0.0.' || i || '/24')::inet,
         json_build_object('k', repeat('x', i * 30)), int4range(i, i + 5), 'note' || i, B'1010'::varbit, B'10101'::bit(5),
         box(point(0, i), point(i, 2)), to_tsvector('simple', 'a few words ' || i), ARRAY['é', NULL, repeat('y', i * 20)]
-        FROM generate_series(0, 8) i UNION ALL SELECT '9', NULL, '{}', NULL, NULL, 'empty', NULL, B'', NULL, NULL, '', '{}'"""),
+        FROM generate_series(0, 8) i UNION ALL SELECT '9', NULL, '{}', NULL, NULL, 'empty', NULL, B'', NULL, NULL, '', '{}'""",
+          normal="id, j, a, ip, k, r, note, bits, five, box, q::text::tsvector, x"),
     Table("checked", """CREATE TABLE {t} (id given, p price, w word, e warm, l later, n int CHECK (n <> 13), s size,
         CHECK (n > 0 OR s IS NULL), UNIQUE (id, w)) WITH (fillfactor = 30);
         CREATE INDEX ON {t} (lower(w)) WHERE n > 2; CREATE INDEX ON {t} USING hash (w)""",

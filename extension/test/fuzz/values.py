@@ -55,6 +55,11 @@ def characters(random, column, encoding):
     typmod = column["typmod"]
     limit = typmod - 4 if typmod >= 4 and column["base_type"] != TEXT else None
     length = random.choice(LENGTHS) if limit is None else limit + random.choice((0, 0, 0, 0, -1, 1))
+    if random.random() < 0.1:
+        # One flaw in what is read many bytes at a time.
+        data = bytearray(b"a" * max(length, 1))
+        data[random.choice((0, -1, random.randrange(len(data))))] = random.choice((0x00, 0x7f, 0x80, 0xbf, 0xff))
+        return bytes(data)
     one = random.choice(CHARACTERS)
     text = "".join(random.choice(CHARACTERS) for _ in range(min(max(length, 0), 12)))
     text = (text + one * length)[:max(length, 0)]

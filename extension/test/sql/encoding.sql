@@ -12,6 +12,35 @@ RESET client_encoding;
 SELECT a, c, v, n, j FROM t;
 DROP TABLE t;
 
+-- Bytes that are no characters by themselves, at the end of texts of several lengths: they are read in several ways.
+CREATE TABLE bad (a text, b varchar, c char(9));
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 1)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x00'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 1)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 3)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x00'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 7)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\xff'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 7)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 8)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 9)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x00'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 9)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 16)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\xbf'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT repeat('a', 19)$$, '{a}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (a) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT 'abc'::varchar$$, '{b}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (b) from 'stream' (format inrush)
+COPY (SELECT overlay(b PLACING '\x80'::bytea FROM length(b)) FROM inrush_test.blocks('bad', $$SELECT 'abcdefghi'::char(9)$$, '{c}') b) TO STDOUT (FORMAT binary) \g :to
+\copy bad (c) from 'stream' (format inrush)
+SELECT count(*) FROM bad;
+DROP TABLE bad;
+
 -- Databases in other encodings.
 CREATE DATABASE inrush_latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C';
 CREATE DATABASE inrush_ascii TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C';
