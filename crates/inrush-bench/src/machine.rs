@@ -6,19 +6,23 @@ use std::process::Command;
 
 /// CPU seconds of all processes of a server: the postmaster, those it has waited for, and those alive.
 pub fn server_cpu(postmaster: u32) -> Option<f64> {
-    let mut ticks = {
-        let stat = Stat::of(postmaster)?;
-        stat.own + stat.waited_for
-    };
-    for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(stat) = pid.and_then(Stat::of)
-            && stat.parent == postmaster
-        {
-            ticks += stat.own;
+    let mut now = Stat::of(postmaster)?;
+    loop {
+        let mut children = 0;
+        for entry in fs::read_dir("/proc").ok()?.flatten() {
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(stat) = pid.and_then(Stat::of)
+                && stat.parent == postmaster
+            {
+                children += stat.own;
+            }
+        }
+        // A process that was waited for meanwhile would be missing, or be counted twice.
+        let before = std::mem::replace(&mut now, Stat::of(postmaster)?);
+        if before.waited_for == now.waited_for {
+            return Some(seconds(now.own + now.waited_for + children));
         }
     }
-    Some(seconds(ticks))
 }
 
 /// CPU seconds that the machine was busy since it started, on all its cores.
