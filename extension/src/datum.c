@@ -22,29 +22,14 @@
 #define bad_binary(type) \
 	ereport(ERROR, (errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), errmsg("invalid stored form of a value of type %s", type)))
 
-/*
- * Valid in the server's encoding, which rules out zero bytes. All server encodings have ASCII in them, so that eight
- * bytes of it at once need no look at the encoding.
- */
+/* Valid in the server's encoding, which rules out zero bytes. */
 static inline void
 check_encoding(int encoding, const char *value, uint32 size)
 {
-	uint32		at = 0;
+	uint32		ascii = inrush_ascii_prefix(value, size);
 
-	for (; at + 8 <= size; at += 8)
-	{
-		uint64		bytes;
-
-		memcpy(&bytes, value + at, sizeof(bytes));
-		/* A byte above 0x7F, or a zero byte: bytes below 0x80 carry into the top bit unless they are zero. */
-		if ((bytes & UINT64CONST(0x8080808080808080)) != 0 ||
-			((bytes + UINT64CONST(0x7f7f7f7f7f7f7f7f)) & UINT64CONST(0x8080808080808080)) !=
-			UINT64CONST(0x8080808080808080))
-			break;
-	}
-	/* What came before was ASCII, so that `at` begins a character. */
-	if (at < size)
-		(void) pg_verify_mbstr(encoding, value + at, (int) (size - at), false);
+	if (ascii < size)
+		(void) pg_verify_mbstr(encoding, value + ascii, (int) (size - ascii), false);
 }
 
 static void

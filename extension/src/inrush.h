@@ -71,7 +71,7 @@ typedef struct InrushColumn
 	bool		sent;			/* in the column list */
 	bool		not_null;		/* and sent: a frame must have a value */
 	bool		plain;			/* storage 'p': no short varlena */
-	bool		free_text;		/* sent, and any valid text is a value; short ones have short headers */
+	bool		free_text;		/* any text that is valid in the encoding is a value */
 	uint8		align;			/* in the frame, in bytes */
 	int16		length;			/* in the frame; -1 for a varlena */
 	InrushCheck check;
@@ -175,6 +175,30 @@ inrush_get64(const char *at)
 
 	memcpy(&number, at, sizeof(number));
 	return number;
+}
+
+/*
+ * How many bytes at the front are ASCII and not zero: text in every encoding of a server, so that what comes behind
+ * them begins a character. Eight at once; the last eight overlap those before.
+ */
+static inline uint32
+inrush_ascii_prefix(const char *value, uint32 size)
+{
+	uint32		at = 0;
+
+	while (at + 8 <= size)
+	{
+		const uint64 high = UINT64CONST(0x8080808080808080);
+		uint64		bytes = inrush_get64(value + at);
+
+		/* A high bit, or a byte that does not carry into it when 0x7F is added to its other bits: they are zero. */
+		if (((bytes | ~((bytes & ~high) + ~high)) & high) != 0)
+			break;
+		at = (at < size - 8) ? Min(at + 8, size - 8) : size;
+	}
+	while (at < size && (signed char) value[at] > 0)
+		at++;
+	return at;
 }
 
 /* layout.c */

@@ -188,7 +188,7 @@ inrush_layout(Relation rel, const List *attnums)
 			{
 				layout->has_receive |= column->class == INRUSH_RECEIVE;
 				layout->has_domain |= column->base != column->type;
-				column->free_text = column->check == CHECK_TEXT && !column->plain &&
+				column->free_text = column->check == CHECK_TEXT &&
 					(column->base == TEXTOID || column->typmod < (int32) VARHDRSZ);
 			}
 		}

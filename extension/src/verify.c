@@ -80,52 +80,6 @@ varlena(const InrushColumn *column, const char *data, uint32 at, uint32 end, con
 	return aligned + header;
 }
 
-/*
- * Whether all bytes are ASCII and none is zero: text in every encoding of a server. Eight at once; a byte with the
- * high bit set, or a zero one, which does not carry into its high bit when 0x7F is added, leaves a bit in `odd`.
- */
-static inline bool
-is_ascii(const char *value, uint32 size)
-{
-	const uint64 high = UINT64CONST(0x8080808080808080);
-	uint64		odd = 0;
-
-	if (size < 8)
-	{
-		for (uint32 i = 0; i < size; i++)
-			odd |= ((uint8) value[i] | ((uint8) value[i] - 1)) & 0x80;
-		return odd == 0;
-	}
-	for (uint32 at = 0;; at += 8)
-	{
-		uint64		bytes;
-
-		/* The last ones overlap those before. */
-		at = Min(at, size - 8);
-		bytes = inrush_get64(value + at);
-		odd |= bytes | ~((bytes & ~high) + ~high);
-		if (at == size - 8)
-			return (odd & high) == 0;
-	}
-}
-
-/*
- * A short text that begins at data[at] of a column that takes any: the offset behind it, or 0 if it is something else
- * or needs a closer look. This is what most columns of most tables are.
- */
-static inline uint32
-plain_text(const char *data, uint32 at, uint32 end)
-{
-	uint32		total;
-
-	if (at >= end || (data[at] & 1) == 0)
-		return 0;
-	total = (uint8) data[at] >> 1;
-	if (total == 0 || total > end - at || !is_ascii(data + at + 1, total - 1))
-		return 0;
-	return at + total;
-}
-
 /* The attributes of a row, which begin at row->data[at]. */
 static void
 verify_attributes(InrushLoad *load, const InrushRow *row, uint32 start)
@@ -143,18 +97,11 @@ verify_attributes(InrushLoad *load, const InrushRow *row, uint32 start)
 		const InrushColumn *column = &layout->columns[i];
 		const char *value;
 		uint32		size;
-		uint32		next;
 
 		load->column = i + 1;
 		if (nulls != NULL && att_isnull(i, nulls))
 		{
 			missing |= column->not_null;
-			continue;
-		}
-		if (column->free_text && (next = plain_text(data, at, end)) > 0)
-		{
-			at = next;
-			varwidth = true;
 			continue;
 		}
 		if (!column->sent)
@@ -176,6 +123,9 @@ verify_attributes(InrushLoad *load, const InrushRow *row, uint32 start)
 			at = varlena(column, data, at, end, &value, &size);
 			varwidth = true;
 		}
+		/* What most columns of most tables have needs no call. */
+		if (column->free_text && inrush_ascii_prefix(value, size) == size)
+			continue;
 		if (column->check != CHECK_NOTHING && column->check != CHECK_BYTES)
 			inrush_check_datum(layout, column, value, size);
 	}
