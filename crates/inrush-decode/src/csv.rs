@@ -9,7 +9,7 @@
 pub mod plain;
 
 use crate::scan::Scanner;
-use crate::{Decoder, MAX_FIELDS, Run, Step, Take};
+use crate::{Decoder, MAX_FIELDS, Step, push_unless_null};
 use inrush_core::{BadRecord, Code, CsvDialect, Eol, Error, Fields, Result};
 use std::ops::Range;
 
@@ -99,8 +99,8 @@ pub struct CsvDecoder {
     scan: Scanner,
     at: usize,
     limit: usize,
-    /// Fields of a record that may be read in one go; 0 if the rules do not allow it.
-    simple: usize,
+    /// Fields of a record that may be read in one go; `None` if the rules do not allow it.
+    simple: Option<usize>,
     /// First thing found wrong with the lines of this record.
     bad: Option<&'static str>,
 }
@@ -120,7 +120,7 @@ impl CsvDecoder {
         let rules = Rules::new(dialect, expected_fields);
         // An escape other than the quote only matters inside quotes, but must be seen there.
         let scan = Scanner::new([rules.delimiter, rules.quote, b'\n', b'\r', rules.escape]);
-        let simple = if rules.eol == Eol::Lf && !rules.forced { expected_fields.unwrap_or(0) } else { 0 };
+        let simple = expected_fields.filter(|_| rules.eol == Eol::Lf && !rules.forced);
         CsvDecoder { limit: expected_fields.unwrap_or(MAX_FIELDS), simple, rules, scan, at: 0, bad: None }
     }
 
@@ -140,12 +140,7 @@ impl CsvDecoder {
         if !self.has_room(fields) {
             return;
         }
-        let null = &self.rules.null;
-        if range.len() == null.len() && chunk[range.clone()] == null[..] {
-            fields.push_null();
-        } else {
-            fields.push_input(range);
-        }
+        push_unless_null(chunk, fields, range, &self.rules.null);
     }
 
     /// Adds a field with regard to `force_null` and `force_not_null` (copyfromparse.c, NextCopyFrom).
@@ -346,32 +341,15 @@ impl Decoder for CsvDecoder {
         Some(Step { range: record..end, result })
     }
 
-    fn run(&mut self, chunk: &[u8], fields: &mut Fields, watch: bool, take: Take<'_>) -> Run {
-        while self.at < chunk.len() {
-            let record = self.at;
-            let simple = match self.simple {
-                0 => None,
-                n => {
-                    self.scan.simple_record(chunk, record, n, self.rules.delimiter, &self.rules.null, fields)
-                }
-            };
-            if let Some(next) = simple {
-                self.at = next;
-                if watch && !self.scan.is_plain() {
-                    return Run::Unwatched(Step { range: record..next, result: Ok(()) });
-                }
-            } else if let Some(step) = self.next(chunk, fields) {
-                if watch && !self.scan.is_plain() {
-                    return Run::Unwatched(step);
-                }
-                if step.result.is_err() {
-                    return Run::Refused(step);
-                }
-            }
-            if take(fields).is_break() {
-                return Run::Broken;
-            }
-        }
-        Run::Ended
+    #[inline(always)]
+    fn simple(&mut self, chunk: &[u8], fields: &mut Fields) -> Option<Range<usize>> {
+        let record = self.at;
+        let (delimiter, null) = (self.rules.delimiter, &self.rules.null);
+        self.at = self.scan.simple_record(chunk, record, self.simple?, delimiter, null, fields)?;
+        Some(record..self.at)
+    }
+
+    fn is_plain(&self) -> bool {
+        self.scan.is_plain()
     }
 }

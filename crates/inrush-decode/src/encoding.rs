@@ -14,9 +14,13 @@ pub fn check_utf8(bytes: &[u8]) -> Result<(), usize> {
 /// pass that looks for both is cheaper than one for each.
 fn plain_ascii(bytes: &[u8]) -> usize {
     const BLOCK: usize = 4096;
+    bytes.chunks(BLOCK).take_while(|block| is_plain(block)).map(<[u8]>::len).sum()
+}
+
+/// Whether all bytes are ASCII, and none is NUL.
+pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     // 0 wraps to 255; what is not ASCII stays above 126. A maximum is one vector instruction everywhere.
-    let plain = |block: &&[u8]| block.iter().fold(0, |most, byte| byte.wrapping_sub(1).max(most)) < 127;
-    bytes.chunks(BLOCK).take_while(plain).map(<[u8]>::len).sum()
+    bytes.iter().fold(0, |most, byte| byte.wrapping_sub(1).max(most)) < 127
 }
 
 fn check_any(bytes: &[u8]) -> Result<(), usize> {

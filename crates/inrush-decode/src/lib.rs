@@ -51,18 +51,36 @@ pub trait Decoder: Send {
     ///
     /// What a record costs beside its fields is most of the time of narrow ones: this is one call for many.
     fn run(&mut self, chunk: &[u8], fields: &mut Fields, watch: bool, take: Take<'_>) -> Run {
-        while let Some(step) = self.next(chunk, fields) {
-            if watch {
-                return Run::Unwatched(step);
-            }
-            if step.result.is_err() {
-                return Run::Refused(step);
+        loop {
+            // Two ways to the same: the simple one makes no step, of which narrow rows would feel the cost.
+            if let Some(range) = self.simple(chunk, fields) {
+                if watch && !self.is_plain() {
+                    return Run::Unwatched(Step { range, result: Ok(()) });
+                }
+            } else {
+                let Some(step) = self.next(chunk, fields) else { return Run::Ended };
+                if watch && !self.is_plain() {
+                    return Run::Unwatched(step);
+                }
+                if step.result.is_err() {
+                    return Run::Refused(step);
+                }
             }
             if take(fields).is_break() {
                 return Run::Broken;
             }
         }
-        Run::Ended
+    }
+
+    /// The next record, if it is one that this decoder tells apart faster than [`Decoder::next`] does; it is
+    /// good then, and these are its bytes. Otherwise nothing is used up, and the fields mean nothing.
+    fn simple(&mut self, _chunk: &[u8], _fields: &mut Fields) -> Option<Range<usize>> {
+        None
+    }
+
+    /// Whether all bytes up to the end of the last record are known to be ASCII, and none is NUL.
+    fn is_plain(&self) -> bool {
+        false
     }
 }
 
@@ -80,6 +98,16 @@ pub enum Run {
     Refused(Step),
     /// This record was not taken, for there may be bytes in it that are not ASCII, or NUL.
     Unwatched(Step),
+}
+
+/// Adds a field that is this range of the chunk, or NULL where its bytes are those of `null`.
+#[inline(always)]
+fn push_unless_null(chunk: &[u8], fields: &mut Fields, range: Range<usize>, null: &[u8]) {
+    if range.len() == null.len() && chunk[range.clone()] == *null {
+        fields.push_null();
+    } else {
+        fields.push_input(range);
+    }
 }
 
 /// Checks the number of fields of a record, in the words of copyfromparse.c (NextCopyFrom). `empty`: the

@@ -8,6 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use crate::push_unless_null;
 use inrush_core::Fields;
 
 /// Bytes scanned ahead at a time. Its index in the worst case (every byte structural) is four times as
@@ -104,7 +105,7 @@ impl Scanner {
     pub(crate) fn simple_record(
         &mut self,
         chunk: &[u8],
-        start: usize,
+        mut start: usize,
         n: usize,
         delimiter: u8,
         null: &[u8],
@@ -118,25 +119,16 @@ impl Scanner {
             return None;
         }
         fields.clear();
-        let mut start = start;
-        let mut push = |start: usize, end: usize| {
-            let range = start..end;
-            if range.len() == null.len() && chunk[range.clone()] == *null {
-                fields.push_null();
-            } else {
-                fields.push_input(range);
-            }
-        };
         for end in ends {
             let end = *end as usize;
             if chunk[end] != delimiter {
                 return None;
             }
-            push(start, end);
+            push_unless_null(chunk, fields, start..end, null);
             start = end + 1;
         }
         let end = *last as usize;
-        push(start, end);
+        push_unless_null(chunk, fields, start..end, null);
         self.at += n;
         Some(end + 1)
     }
@@ -277,7 +269,7 @@ fn index_portable(window: &[u8], base: u32, needles: Needles, index: &mut Index,
     const ONES: u64 = u64::MAX / 255;
     const LOW: u64 = ONES * 0x7f;
     let wanted = needles.map(|needle| ONES * u64::from(needle));
-    let plain = window.iter().all(|byte| (1..0x80).contains(byte));
+    let plain = crate::encoding::is_plain(window);
     let filled = index_window!(window, base, index, filled, |block: &[u8; BLOCK]| {
         let mut mask = 0;
         for (i, word) in block.as_chunks::<8>().0.iter().enumerate() {

@@ -10,7 +10,7 @@
 pub mod plain;
 
 use crate::scan::Scanner;
-use crate::{Decoder, MAX_FIELDS, Run, Step, Take, check_count, encoding};
+use crate::{Decoder, MAX_FIELDS, Step, check_count, encoding, push_unless_null};
 use inrush_core::{BadRecord, Code, Eol, Error, Fields, Result, TextDialect};
 use std::ops::Range;
 
@@ -52,8 +52,8 @@ pub struct TextDecoder {
     eol: Eol,
     expected: Option<usize>,
     limit: usize,
-    /// Fields of a record that may be read in one go; 0 if the lines do not allow it.
-    simple: usize,
+    /// Fields of a record that may be read in one go; `None` if the lines do not allow it.
+    simple: Option<usize>,
     scan: Scanner,
     at: usize,
     /// First thing found wrong with the lines of this record, and with what its escapes stand for.
@@ -71,7 +71,7 @@ impl TextDecoder {
             eol: dialect.eol,
             expected: expected_fields,
             limit: expected_fields.unwrap_or(MAX_FIELDS),
-            simple: if dialect.eol == Eol::Lf { expected_fields.unwrap_or(0) } else { 0 },
+            simple: expected_fields.filter(|_| dialect.eol == Eol::Lf),
             scan: Scanner::new([dialect.delimiter, b'\\', b'\n', b'\r', b'\r']),
             at: 0,
             bad_line: None,
@@ -85,11 +85,7 @@ impl TextDecoder {
         if fields.len() > self.limit {
             return;
         }
-        if range.len() == self.null.len() && chunk[range.clone()] == self.null[..] {
-            fields.push_null();
-        } else {
-            fields.push_input(range);
-        }
+        push_unless_null(chunk, fields, range, &self.null);
     }
 
     /// What a line-end byte at `p` means; the next record's start, or `None`: it is refused and the record
@@ -263,30 +259,15 @@ impl Decoder for TextDecoder {
         Some(Step { range: record..end, result })
     }
 
-    fn run(&mut self, chunk: &[u8], fields: &mut Fields, watch: bool, take: Take<'_>) -> Run {
-        while self.at < chunk.len() {
-            let record = self.at;
-            let simple = match self.simple {
-                0 => None,
-                n => self.scan.simple_record(chunk, record, n, self.delimiter, &self.null, fields),
-            };
-            if let Some(next) = simple {
-                self.at = next;
-                if watch && !self.scan.is_plain() {
-                    return Run::Unwatched(Step { range: record..next, result: Ok(()) });
-                }
-            } else if let Some(step) = self.next(chunk, fields) {
-                if watch && !self.scan.is_plain() {
-                    return Run::Unwatched(step);
-                }
-                if step.result.is_err() {
-                    return Run::Refused(step);
-                }
-            }
-            if take(fields).is_break() {
-                return Run::Broken;
-            }
-        }
-        Run::Ended
+    #[inline(always)]
+    fn simple(&mut self, chunk: &[u8], fields: &mut Fields) -> Option<Range<usize>> {
+        let record = self.at;
+        let (delimiter, null) = (self.delimiter, &self.null);
+        self.at = self.scan.simple_record(chunk, record, self.simple?, delimiter, null, fields)?;
+        Some(record..self.at)
+    }
+
+    fn is_plain(&self) -> bool {
+        self.scan.is_plain()
     }
 }

@@ -36,6 +36,26 @@ enum Characters {
     Dirty,
 }
 
+impl Characters {
+    /// Looks at all characters of the chunk, if that has not been done.
+    fn look(&mut self, bytes: &[u8]) {
+        if *self == Characters::Watched {
+            *self = if check_utf8(bytes).is_ok() { Characters::Clean } else { Characters::Dirty };
+        }
+    }
+
+    /// Judges the characters of a record that the decoder gave.
+    fn judged(self, bytes: &[u8], mut step: Step) -> Step {
+        if self == Characters::Dirty
+            && step.result.is_ok()
+            && let Err(offset) = check_utf8(&bytes[step.range.clone()])
+        {
+            step.result = Err(invalid_at(bytes, step.range.start + offset));
+        }
+        step
+    }
+}
+
 /// What [`Feed::run`] has done.
 #[derive(Debug)]
 pub(crate) struct Ran {
@@ -117,68 +137,50 @@ impl Feed {
         self.decoder.begin(bytes);
     }
 
-    /// Looks at all characters of the chunk, if that has not been done.
-    fn check(&mut self, bytes: &[u8]) {
-        if self.characters == Characters::Watched {
-            self.characters = if check_utf8(bytes).is_ok() { Characters::Clean } else { Characters::Dirty };
-        }
-    }
-
-    /// Judges the characters of a record that the decoder gave.
-    fn judged(&self, bytes: &[u8], mut step: Step) -> Step {
-        if self.characters == Characters::Dirty
-            && step.result.is_ok()
-            && let Err(offset) = check_utf8(&bytes[step.range.clone()])
-        {
-            step.result = Err(invalid_at(bytes, step.range.start + offset));
-        }
-        step
-    }
-
     /// The next record.
     pub fn next(&mut self, bytes: &[u8]) -> Option<Step> {
-        self.check(bytes);
+        self.characters.look(bytes);
         let step = self.decoder.next(bytes, &mut self.fields)?;
-        Some(self.judged(bytes, step))
+        Some(self.characters.judged(bytes, step))
     }
 
     /// Decodes records and encodes them, as [`Feed::next`] and [`Feed::encode`] do, until one is refused, the
     /// chunk ends, or so many bytes are to be sent: `most` in the main COPY, or `SIDE_LIMIT` beside it.
     pub fn run(&mut self, bytes: &[u8], main: &mut Vec<u8>, side: &mut Vec<u8>, most: usize) -> Ran {
         let (mut rows, mut side_rows) = (0, 0);
+        let mut take = |fields: &Fields| {
+            rows += 1;
+            let record = Record { input: bytes, fields };
+            if encode(self.main.as_mut(), &mut self.text, &record, main, side) == Sent::Side {
+                side_rows += 1;
+            }
+            if main.len() >= most || side.len() >= SIDE_LIMIT {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
         let end = loop {
             let watch = self.characters == Characters::Watched;
             let run = if self.characters == Characters::Dirty {
                 // One at a time: its characters are judged before it is taken.
                 self.decoder.next(bytes, &mut self.fields).map_or(Run::Ended, Run::Unwatched)
             } else {
-                let (encoder, text) = (&mut self.main, &mut self.text);
-                self.decoder.run(bytes, &mut self.fields, watch, &mut |fields| {
-                    rows += 1;
-                    let record = Record { input: bytes, fields };
-                    if encode(encoder.as_mut(), text, &record, main, side) == Sent::Side {
-                        side_rows += 1;
-                    }
-                    if is_full(main, side, most) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                })
+                self.decoder.run(bytes, &mut self.fields, watch, &mut take)
             };
             let step = match run {
                 Run::Ended => break End::Chunk,
                 Run::Broken => break End::Full,
                 Run::Refused(step) => step,
                 Run::Unwatched(step) => {
-                    self.check(bytes);
-                    self.judged(bytes, step)
+                    self.characters.look(bytes);
+                    self.characters.judged(bytes, step)
                 }
             };
             if let Err(bad) = step.result {
                 break End::Refused(step.range, bad);
             }
-            rows += 1;
-            if self.encode(bytes, main, side) == Sent::Side {
-                side_rows += 1;
-            }
-            if is_full(main, side, most) {
+            if take(&self.fields).is_break() {
                 break End::Full;
             }
         };
@@ -253,10 +255,6 @@ fn encode_text(text: &mut copy_text::CopyText, record: &Record<'_>, side: &mut V
     let sure = text.row(record, side);
     debug_assert!(sure.is_ok(), "COPY text takes every value");
     Sent::Side
-}
-
-fn is_full(main: &[u8], side: &[u8], most: usize) -> bool {
-    main.len() >= most || side.len() >= SIDE_LIMIT
 }
 
 /// Where a record is in its chunk.

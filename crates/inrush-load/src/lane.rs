@@ -336,18 +336,14 @@ impl<'a> Lane<'a> {
             let started = Instant::now();
             self.enter(Stage::Encode);
             let feed = self.feeds.get_mut(&chunk.input).expect("made above");
-            let mut ended = false;
-            loop {
+            let ended = loop {
                 let ran = feed.run(&chunk.bytes, &mut self.out, &mut self.side, self.message);
                 rows += ran.rows;
                 records += ran.rows;
                 unit.side_rows += ran.side_rows;
                 match ran.end {
-                    End::Chunk => {
-                        ended = true;
-                        break;
-                    }
-                    End::Full => break,
+                    End::Chunk => break true,
+                    End::Full => break false,
                     End::Refused(range, bad) => {
                         let place = Place { record: records, range };
                         records += 1;
@@ -359,7 +355,7 @@ impl<'a> Lane<'a> {
                         rejects.push(reject);
                     }
                 }
-            }
+            };
             let encoded = Instant::now();
             add_time(&job.progress.encode_nanos, encoded - started);
             if ended {
