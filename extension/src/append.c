@@ -142,30 +142,30 @@ free_formed(InrushAppend *append)
 }
 
 /*
- * The rows of a verified block. Those that are formed here are checked one after the other, as COPY does it: a few
- * bytes of a frame may become many, by a default or a receive function.
+ * The rows of a block. They are verified, formed and checked one after the other, as COPY does it: a few bytes of a
+ * frame may become many, by a default or a receive function.
  */
 void
-inrush_append_block(InrushAppend *append, const InrushBlock *block)
+inrush_append_block(InrushAppend *append, InrushBlock *block)
 {
 	InrushLoad *load = append->load;
 	MemoryContext formed = GetPerTupleMemoryContext(load->estate);
 	MemoryContext old = MemoryContextSwitchTo(formed);
 	bool		all = inrush_form_needed(append->form);
+	InrushRow	row;
 
-	for (int i = 0; i < block->nrows; i++)
+	while (inrush_next_row(load, block, &row))
 	{
-		const InrushRow *row = &block->rows[i];
-		uint64		line = load->rows + i + 1;
+		uint64		line = load->rows + block->taken;
 		HeapTuple	tuple;
 
-		if (!all && fits_page(append, row->length))
+		if (!all && fits_page(append, row.length))
 		{
-			inrush_pages_take(append->pages, row, line);
+			inrush_pages_take(append->pages, &row, line);
 			continue;
 		}
 		load->line = line;
-		tuple = inrush_form_row(append->form, row);
+		tuple = inrush_form_row(append->form, &row);
 		load->line = 0;
 		if (fits_page(append, tuple->t_len - SizeofHeapTupleHeader))
 		{

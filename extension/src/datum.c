@@ -5,6 +5,7 @@
  * Errors are those that the types' own functions raise. Values are not aligned: they are copied before use.
  */
 #include "inrush.h"
+#include "ascii.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_enum.h"

@@ -22,6 +22,7 @@
 
 #include "access/tupdesc.h"
 #include "storage/block.h"
+#include "storage/buf.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "nodes/execnodes.h"
@@ -118,9 +119,9 @@ typedef struct InrushBlock
 {
 	const char *payload;
 	uint32		length;
-	int			nrows;
-	int			capacity;
-	InrushRow  *rows;
+	int			nrows;			/* as its header says */
+	int			taken;			/* of these, by inrush_next_row() */
+	uint32		at;				/* and how far into the payload that is */
 } InrushBlock;
 
 /* A load in progress. */
@@ -177,30 +178,6 @@ inrush_get64(const char *at)
 	return number;
 }
 
-/*
- * How many bytes at the front are ASCII and not zero: text in every encoding of a server, so that what comes behind
- * them begins a character. Eight at once; the last eight overlap those before.
- */
-static inline uint32
-inrush_ascii_prefix(const char *value, uint32 size)
-{
-	uint32		at = 0;
-
-	while (at + 8 <= size)
-	{
-		const uint64 high = UINT64CONST(0x8080808080808080);
-		uint64		bytes = inrush_get64(value + at);
-
-		/* A high bit, or a byte that does not carry into it when 0x7F is added to its other bits: they are zero. */
-		if (((bytes | ~((bytes & ~high) + ~high)) & high) != 0)
-			break;
-		at = (at < size - 8) ? Min(at + 8, size - 8) : size;
-	}
-	while (at < size && (signed char) value[at] > 0)
-		at++;
-	return at;
-}
-
 /* layout.c */
 extern InrushLayout *inrush_layout(Relation rel, const List *attnums);
 
@@ -214,6 +191,7 @@ extern const char *inrush_stream_bytes(InrushStream *stream, Size size, bool may
 
 /* verify.c */
 extern bool inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block);
+extern bool inrush_next_row(InrushLoad *load, InrushBlock *block, InrushRow *row);
 
 /* datum.c */
 extern void inrush_check_datum(InrushLayout *layout, const InrushColumn *column, const char *value, uint32 size);
@@ -243,10 +221,15 @@ extern void inrush_pages_end_block(InrushPages *pages);
 extern int	inrush_pages_tail(InrushPages *pages, HeapTuple *tuples, uint64 *lines);
 extern void inrush_pages_end(InrushPages *pages);
 
+/* pool.c */
+typedef struct InrushPool InrushPool;
+extern InrushPool *inrush_pool_begin(void);
+extern void inrush_pool_got(InrushPool *pool, Buffer buffer);
+
 /* append.c */
 typedef struct InrushAppend InrushAppend;
 extern InrushAppend *inrush_append_begin(InrushLoad *load);
-extern void inrush_append_block(InrushAppend *append, const InrushBlock *block);
+extern void inrush_append_block(InrushAppend *append, InrushBlock *block);
 extern void inrush_append_end(InrushAppend *append);
 
 /* command.c: settings */

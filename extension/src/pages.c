@@ -28,6 +28,9 @@
 #include "storage/predicate.h"
 #include "utils/memutils.h"
 
+/* From 16 on, a file grows by so many blocks without a write of zeros (md.c, mdzeroextend). */
+#define WORTH_WRITING 9
+
 typedef struct PrivatePage
 {
 	Page		page;
@@ -50,6 +53,7 @@ struct InrushPages
 	bool		logical;
 	Size		reserve;		/* bytes of a page that fillfactor keeps free */
 	BufferAccessStrategy strategy;
+	InrushPool *pool;
 	int			full;			/* pages[full] is the one that is being filled */
 	PrivatePage pages[INRUSH_GROUP_PAGES];
 
@@ -67,10 +71,17 @@ inrush_pages_suit(Relation rel)
 	return !RelationUsesLocalBuffers(rel);
 }
 
+/* As PageInit(), but for the zeros: what no row takes is cleared when the page is full. */
 static void
 start_page(PrivatePage *page)
 {
-	PageInit(page->page, BLCKSZ, 0);
+	PageHeader	header = (PageHeader) page->page;
+
+	memset(header, 0, SizeOfPageHeaderData);
+	header->pd_lower = SizeOfPageHeaderData;
+	header->pd_upper = BLCKSZ;
+	header->pd_special = BLCKSZ;
+	PageSetPageSizeAndVersion(page->page, BLCKSZ, PG_PAGE_LAYOUT_VERSION);
 	page->nrows = 0;
 	page->wal = NULL;
 	page->wal_length = 0;
@@ -92,6 +103,7 @@ inrush_pages_begin(InrushLoad *load, InrushIndexes *indexes, CommandId cid)
 	pages->logical = RelationIsLogicallyLogged(load->rel);
 	pages->reserve = RelationGetTargetPageFreeSpace(load->rel, HEAP_DEFAULT_FILLFACTOR);
 	pages->strategy = inrush_ring ? GetAccessStrategy(BAS_BULKWRITE) : NULL;
+	pages->pool = inrush_pool_begin();
 	for (int i = 0; i < INRUSH_GROUP_PAGES; i++)
 	{
 		pages->pages[i].page = memory + (2 * i) * BLCKSZ;
@@ -162,6 +174,8 @@ add_to_page(InrushPages *pages, PrivatePage *page, const InrushRow *row, uint64 
 	uint32		length = SizeofHeapTupleHeader + row->length;
 	HeapTupleHeader tuple;
 
+	/* What lies between two rows is shorter. */
+	memset(page->page + header->pd_upper - MAXIMUM_ALIGNOF, 0, MAXIMUM_ALIGNOF);
 	header->pd_upper -= MAXALIGN(length);
 	tuple = (HeapTupleHeader) (page->page + header->pd_upper);
 	HeapTupleHeaderSetXmin(tuple, pages->xid);
@@ -194,6 +208,7 @@ write_page(InrushPages *pages, PrivatePage *page, Buffer buffer, bool last)
 
 		ItemPointerSetBlockNumber(&tuple->t_ctid, block);
 	}
+	memset(page->page + header->pd_lower, 0, header->pd_upper - header->pd_lower);
 
 	START_CRIT_SECTION();
 	memcpy(BufferGetPage(buffer), page->page, BLCKSZ);
@@ -296,6 +311,7 @@ flush(InrushPages *pages)
 		/* Ascending, and no more than one lock at a time from here on. */
 		for (int i = 0; i < got; i++)
 		{
+			inrush_pool_got(pages->pool, buffers[i]);
 			compat_lock_extended(buffers, i);
 			if (PageIsNew(BufferGetPage(buffers[i])))
 			{
@@ -347,18 +363,26 @@ inrush_pages_take(InrushPages *pages, const InrushRow *row, uint64 line)
 	add_to_page(pages, page, row, line);
 }
 
-/* The client's block is about to go: writes what is full, and keeps a copy of what the last page's record needs. */
+/*
+ * The client's block is about to go, and with it what records would take from there. Enough full pages are written; few
+ * cost more to write, file and all, than copies of what their records need.
+ */
 void
 inrush_pages_end_block(InrushPages *pages)
 {
-	PrivatePage *page;
+	if (!pages->needs_wal)
+		return;
+	if (pages->full >= WORTH_WRITING)
+		flush(pages);
+	for (int i = 0; i <= pages->full; i++)
+	{
+		PrivatePage *page = &pages->pages[i];
 
-	flush(pages);
-	page = &pages->pages[0];
-	if (!page->copied && page->wal_length > 0)
-		memcpy(page->copy, page->wal, page->wal_length);
-	page->wal = page->copy;
-	page->copied = true;
+		if (!page->copied && page->wal_length > 0)
+			memcpy(page->copy, page->wal, page->wal_length);
+		page->wal = page->copy;
+		page->copied = true;
+	}
 }
 
 /*
@@ -368,9 +392,10 @@ inrush_pages_end_block(InrushPages *pages)
 int
 inrush_pages_tail(InrushPages *pages, HeapTuple *tuples, uint64 *lines)
 {
-	PrivatePage *page = &pages->pages[0];
+	PrivatePage *page;
 
-	Assert(pages->full == 0);
+	flush(pages);
+	page = &pages->pages[0];
 	for (int i = 0; i < page->nrows; i++)
 	{
 		ItemId		item = PageGetItemId(page->page, i + 1);

@@ -1,11 +1,12 @@
 /*
  * verify.c
- *	  Blocks from the stream, every frame of them verified before anybody looks at a value.
+ *	  Blocks from the stream, and their rows; each is verified before anybody looks at a value.
  *
  * The rules are those of docs/format-inrush.md. What passes here can be stored as it is: heap_deform_tuple() and
  * every function of the types will find what they would find after INSERT.
  */
 #include "inrush.h"
+#include "ascii.h"
 
 #include "access/heapam_xlog.h"
 #include "access/htup_details.h"
@@ -169,12 +170,12 @@ verify_row(InrushLoad *load, const InrushRow *row)
 	verify_attributes(load, row, start);
 }
 
-/* The row whose frame begins at payload[at]; returns the offset behind it. */
-static uint32
-next_frame(const InrushLoad *load, const InrushBlock *block, uint32 at, InrushRow *row)
+/* The row whose frame is the next; returns the offset behind it. */
+static inline uint32
+next_frame(const InrushLoad *load, const InrushBlock *block, InrushRow *row)
 {
-	const char *frame = block->payload + at;
-	uint32		left = block->length - at;
+	const char *frame = block->payload + block->at;
+	uint32		left = block->length - block->at;
 	uint32		header = SizeOfMultiInsertTuple;
 	uint16		infomask2;
 
@@ -202,30 +203,31 @@ next_frame(const InrushLoad *load, const InrushBlock *block, uint32 at, InrushRo
 		bad_frame("infomask2 is 0x%04X.", infomask2);
 	if ((row->infomask & ~(HEAP_HASNULL | HEAP_HASVARWIDTH)) != HEAP_XMAX_INVALID)
 		bad_frame("infomask is 0x%04X.", row->infomask);
-	return at + header + row->length;
+	return block->at + header + row->length;
 }
 
-/* All frames of a block. */
-static void
-verify_frames(InrushLoad *load, InrushBlock *block)
+/* The next row of the block, verified; false behind the last. It lies in the block. */
+bool
+inrush_next_row(InrushLoad *load, InrushBlock *block, InrushRow *row)
 {
-	uint32		at = 0;
-
-	for (int i = 0; i < block->nrows; i++)
+	if (block->taken == block->nrows)
 	{
-		load->line = load->rows + i + 1;
-		if (at & 1)
-		{
-			if (at >= block->length || block->payload[at] != 0)
-				bad_frame("The byte before it is not zero.");
-			at++;
-		}
-		at = next_frame(load, block, at, &block->rows[i]);
-		verify_row(load, &block->rows[i]);
+		if (block->at != block->length)
+			bad_block("%u bytes are left behind the last frame.", block->length - block->at);
+		return false;
 	}
+	load->line = load->rows + block->taken + 1;
+	if (block->at & 1)
+	{
+		if (block->at >= block->length || block->payload[block->at] != 0)
+			bad_frame("The byte before it is not zero.");
+		block->at++;
+	}
+	block->at = next_frame(load, block, row);
+	verify_row(load, row);
+	block->taken++;
 	load->line = 0;
-	if (at != block->length)
-		bad_block("%u bytes are left behind the last frame.", block->length - at);
+	return true;
 }
 
 /* What the header promises, before memory is given to it. */
@@ -263,9 +265,7 @@ read_header(InrushLoad *load, const char *header, InrushBlock *block, bool *has_
 		bad_block("Reserved fields are not zero.");
 }
 
-/*
- * The next block, verified; its frames lie in the stream's memory until the next call. False at the end.
- */
+/* The next block; its frames lie in the stream's memory until the next call. False at the end. */
 bool
 inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block)
 {
@@ -288,13 +288,7 @@ inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block)
 		if (!EQ_CRC32C(computed, crc))
 			bad_block("The CRC is 0x%08X, not 0x%08X.", computed, crc);
 	}
-	if (block->nrows > block->capacity)
-	{
-		if (block->rows != NULL)
-			pfree(block->rows);
-		block->capacity = block->nrows;
-		block->rows = MemoryContextAlloc(load->estate->es_query_cxt, sizeof(InrushRow) * block->capacity);
-	}
-	verify_frames(load, block);
+	block->taken = 0;
+	block->at = 0;
 	return true;
 }
