@@ -142,8 +142,8 @@ free_formed(InrushAppend *append)
 }
 
 /*
- * The rows of a block. They are verified, formed and checked one after the other, as COPY does it: a few bytes of a
- * frame may become many, by a default or a receive function.
+ * The rows of a verified block. Those that are formed here are checked one after the other, as COPY does it: a few
+ * bytes of a frame may become many, by a default or a receive function.
  */
 void
 inrush_append_block(InrushAppend *append, InrushBlock *block)
@@ -154,7 +154,7 @@ inrush_append_block(InrushAppend *append, InrushBlock *block)
 	bool		all = inrush_form_needed(append->form);
 	InrushRow	row;
 
-	while (inrush_next_row(load, block, &row))
+	while (inrush_take_row(block, &row))
 	{
 		uint64		line = load->rows + block->taken;
 		HeapTuple	tuple;

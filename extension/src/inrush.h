@@ -35,6 +35,8 @@
 
 #define INRUSH_FORMAT_VERSION 1
 #define INRUSH_HEADER_SIZE 64
+#define INRUSH_FRAME_HEADER 7
+#define INRUSH_WIDE_HEADER 12
 #define INRUSH_MAGIC "INRU"
 /* A payload of several frames; one of a single frame ends before palloc does. */
 #define INRUSH_MAX_PAYLOAD (1024 * 1024)
@@ -120,7 +122,7 @@ typedef struct InrushBlock
 	const char *payload;
 	uint32		length;
 	int			nrows;			/* as its header says */
-	int			taken;			/* of these, by inrush_next_row() */
+	int			taken;			/* of these, by inrush_take_row() */
 	uint32		at;				/* and how far into the payload that is */
 } InrushBlock;
 
@@ -178,6 +180,40 @@ inrush_get64(const char *at)
 	return number;
 }
 
+/* The length of a frame's header, which is there as xl_multi_insert_tuple at least. */
+static inline uint32
+inrush_frame_header(const char *frame)
+{
+	return inrush_get16(frame) == 0 ? INRUSH_WIDE_HEADER : INRUSH_FRAME_HEADER;
+}
+
+/* What a frame says, whose header is there as a whole. */
+static inline void
+inrush_read_frame(const char *frame, InrushRow *row)
+{
+	uint32		header = inrush_frame_header(frame);
+
+	row->frame = frame;
+	row->data = frame + header;
+	row->length = (header == INRUSH_WIDE_HEADER) ? inrush_get32(frame + 8) : inrush_get16(frame);
+	row->natts = inrush_get16(frame + 2);
+	row->infomask = inrush_get16(frame + 4);
+	row->hoff = (uint8) frame[6];
+}
+
+/* The next row of a block that has been verified; false behind the last. */
+static inline bool
+inrush_take_row(InrushBlock *block, InrushRow *row)
+{
+	if (block->taken == block->nrows)
+		return false;
+	block->at += block->at & 1;
+	inrush_read_frame(block->payload + block->at, row);
+	block->at = (uint32) (row->data - block->payload) + row->length;
+	block->taken++;
+	return true;
+}
+
 /* layout.c */
 extern InrushLayout *inrush_layout(Relation rel, const List *attnums);
 
@@ -191,7 +227,6 @@ extern const char *inrush_stream_bytes(InrushStream *stream, Size size, bool may
 
 /* verify.c */
 extern bool inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block);
-extern bool inrush_next_row(InrushLoad *load, InrushBlock *block, InrushRow *row);
 
 /* datum.c */
 extern void inrush_check_datum(InrushLayout *layout, const InrushColumn *column, const char *value, uint32 size);

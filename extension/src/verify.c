@@ -1,6 +1,6 @@
 /*
  * verify.c
- *	  Blocks from the stream, and their rows; each is verified before anybody looks at a value.
+ *	  Blocks from the stream, every frame of them verified before anybody looks at a value.
  *
  * The rules are those of docs/format-inrush.md. What passes here can be stored as it is: heap_deform_tuple() and
  * every function of the types will find what they would find after INSERT.
@@ -15,9 +15,8 @@
 
 /* Bytes of a tuple that a frame leaves out: the header up to the bitmap. */
 #define TUPLE_SKIP ((uint32) SizeofHeapTupleHeader)
-#define WIDE_HEADER 12
 
-StaticAssertDecl(SizeOfMultiInsertTuple == 7, "frames begin with seven bytes, as xl_multi_insert_tuple does");
+StaticAssertDecl(SizeOfMultiInsertTuple == INRUSH_FRAME_HEADER, "frames begin as xl_multi_insert_tuple does");
 StaticAssertDecl(SizeofHeapTupleHeader == 23, "frames leave 23 bytes of a tuple out");
 
 /* A flaw of a block or frame: a client's bug, or its malice. */
@@ -170,64 +169,54 @@ verify_row(InrushLoad *load, const InrushRow *row)
 	verify_attributes(load, row, start);
 }
 
-/* The row whose frame is the next; returns the offset behind it. */
-static inline uint32
-next_frame(const InrushLoad *load, const InrushBlock *block, InrushRow *row)
+/* The row whose frame begins at block->at; moves that behind it. */
+static inline void
+verify_frame(InrushLoad *load, InrushBlock *block, InrushRow *row)
 {
-	const char *frame = block->payload + block->at;
-	uint32		left = block->length - block->at;
-	uint32		header = SizeOfMultiInsertTuple;
-	uint16		infomask2;
+	const char *frame;
+	uint32		left;
+	uint32		header;
 
-	if (left < header)
-		bad_frame("The payload ends in the frame's header.");
-	row->frame = frame;
-	row->length = inrush_get16(frame);
-	infomask2 = inrush_get16(frame + 2);
-	row->infomask = inrush_get16(frame + 4);
-	row->hoff = (uint8) frame[6];
-	if (row->length == 0)
-	{
-		header = WIDE_HEADER;
-		if (left < header)
-			bad_frame("The payload ends in the frame's header.");
-		row->length = inrush_get32(frame + 8);
-		if (frame[7] != 0 || row->length <= PG_UINT16_MAX)
-			bad_frame("A wide frame of %u bytes.", row->length);
-	}
-	row->data = frame + header;
-	if (row->length > left - header)
-		bad_frame("The payload ends in the frame.");
-	row->natts = infomask2;
-	if (infomask2 != load->layout->natts)
-		bad_frame("infomask2 is 0x%04X.", infomask2);
-	if ((row->infomask & ~(HEAP_HASNULL | HEAP_HASVARWIDTH)) != HEAP_XMAX_INVALID)
-		bad_frame("infomask is 0x%04X.", row->infomask);
-	return block->at + header + row->length;
-}
-
-/* The next row of the block, verified; false behind the last. It lies in the block. */
-bool
-inrush_next_row(InrushLoad *load, InrushBlock *block, InrushRow *row)
-{
-	if (block->taken == block->nrows)
-	{
-		if (block->at != block->length)
-			bad_block("%u bytes are left behind the last frame.", block->length - block->at);
-		return false;
-	}
-	load->line = load->rows + block->taken + 1;
 	if (block->at & 1)
 	{
 		if (block->at >= block->length || block->payload[block->at] != 0)
 			bad_frame("The byte before it is not zero.");
 		block->at++;
 	}
-	block->at = next_frame(load, block, row);
+	frame = block->payload + block->at;
+	left = block->length - block->at;
+	if (left < INRUSH_FRAME_HEADER || left < (header = inrush_frame_header(frame)))
+		bad_frame("The payload ends in the frame's header.");
+	inrush_read_frame(frame, row);
+	if (header == INRUSH_WIDE_HEADER && (frame[7] != 0 || row->length <= PG_UINT16_MAX))
+		bad_frame("A wide frame of %u bytes.", row->length);
+	if (row->length > left - header)
+		bad_frame("The payload ends in the frame.");
+	if (row->natts != load->layout->natts)
+		bad_frame("infomask2 is 0x%04X.", row->natts);
+	if ((row->infomask & ~(HEAP_HASNULL | HEAP_HASVARWIDTH)) != HEAP_XMAX_INVALID)
+		bad_frame("infomask is 0x%04X.", row->infomask);
 	verify_row(load, row);
-	block->taken++;
+	block->at += header + row->length;
+}
+
+/* All frames of a block. */
+static void
+verify_frames(InrushLoad *load, InrushBlock *block)
+{
+	InrushRow	row;
+
+	block->at = 0;
+	for (int i = 0; i < block->nrows; i++)
+	{
+		load->line = load->rows + i + 1;
+		verify_frame(load, block, &row);
+	}
 	load->line = 0;
-	return true;
+	if (block->at != block->length)
+		bad_block("%u bytes are left behind the last frame.", block->length - block->at);
+	block->at = 0;
+	block->taken = 0;
 }
 
 /* What the header promises, before memory is given to it. */
@@ -255,7 +244,7 @@ read_header(InrushLoad *load, const char *header, InrushBlock *block, bool *has_
 				 errhint("The table was altered. Ask inrush.plan() again, in the transaction of the COPY.")));
 	block->length = inrush_get32(header + 20);
 	/* A frame has its header and at least the byte before the first value. */
-	if (nrows == 0 || block->length / (SizeOfMultiInsertTuple + 1) < nrows ||
+	if (nrows == 0 || block->length / (INRUSH_FRAME_HEADER + 1) < nrows ||
 		block->length > (nrows == 1 ? INRUSH_MAX_SINGLE : INRUSH_MAX_PAYLOAD))
 		bad_block("%u frames in %u bytes.", nrows, block->length);
 	block->nrows = (int) nrows;
@@ -265,7 +254,7 @@ read_header(InrushLoad *load, const char *header, InrushBlock *block, bool *has_
 		bad_block("Reserved fields are not zero.");
 }
 
-/* The next block; its frames lie in the stream's memory until the next call. False at the end. */
+/* The next block, verified; its frames lie in the stream's memory until the next call. False at the end. */
 bool
 inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block)
 {
@@ -288,7 +277,6 @@ inrush_next_block(InrushLoad *load, InrushStream *stream, InrushBlock *block)
 		if (!EQ_CRC32C(computed, crc))
 			bad_block("The CRC is 0x%08X, not 0x%08X.", computed, crc);
 	}
-	block->taken = 0;
-	block->at = 0;
+	verify_frames(load, block);
 	return true;
 }
