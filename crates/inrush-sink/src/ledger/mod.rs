@@ -205,8 +205,8 @@ impl Ledger {
                 &format!(
                     "INSERT INTO {0}.backends (load_id, epoch, pid, backend_start)
                      SELECT l.id, l.epoch, a.pid, a.backend_start
-                       FROM {0}.loads l, pg_catalog.pg_stat_activity a
-                      WHERE l.id = $1 AND l.epoch = $2 AND a.pid = pg_catalog.pg_backend_pid()",
+                       FROM {0}.loads l, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
+                      WHERE l.id = $1 AND l.epoch = $2",
                     self.sql
                 ),
                 &[&load, &epoch],
