@@ -178,12 +178,13 @@ add_to_page(InrushPages *pages, PrivatePage *page, const InrushRow *row, uint64 
 	memset(page->page + header->pd_upper - MAXIMUM_ALIGNOF, 0, MAXIMUM_ALIGNOF);
 	header->pd_upper -= MAXALIGN(length);
 	tuple = (HeapTupleHeader) (page->page + header->pd_upper);
-	HeapTupleHeaderSetXmin(tuple, pages->xid);
-	HeapTupleHeaderSetCmin(tuple, pages->cid);
-	HeapTupleHeaderSetXmax(tuple, 0);
+	/* The flags first: what sets the others looks at them. */
 	tuple->t_infomask2 = row->natts;
 	tuple->t_infomask = row->infomask;
 	tuple->t_hoff = row->hoff;
+	HeapTupleHeaderSetXmin(tuple, pages->xid);
+	HeapTupleHeaderSetCmin(tuple, pages->cid);
+	HeapTupleHeaderSetXmax(tuple, 0);
 	copy_row((char *) tuple + SizeofHeapTupleHeader, row->data, row->length);
 	ItemIdSetNormal(&header->pd_linp[page->nrows], header->pd_upper, length);
 	header->pd_lower += sizeof(ItemIdData);
