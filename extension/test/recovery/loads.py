@@ -211,8 +211,7 @@ class Loader(threading.Thread):
         self.path = os.path.abspath(f"{server.name}-loader-{next(numbers)}")
         self.pid = None
         self.psql = subprocess.Popen(
-            ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", server.directory, "-U", "postgres", "-d", "postgres"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            server.client(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.pid = int(self.ask("SELECT pg_backend_pid();\nSELECT inrush.version();")[0])
         self.start()
 

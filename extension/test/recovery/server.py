@@ -120,11 +120,15 @@ class Server:
             state for state in program("ps", "-o", "stat=", "-p", ",".join(c.decode() for c in children) or "1",
                                        check=False).stdout.split() if children and not state.startswith(b"Z")))
 
+    def client(self, database="postgres", stop=True):
+        """The command of a psql that prints unaligned and without headers, and ends at an error unless told not to."""
+        return ["psql", "-X", "-q", "-A", "-t", "-v", f"ON_ERROR_STOP={int(stop)}", "-h", self.directory, "-U", "postgres",
+                "-d", database]
+
     def psql(self, text, database="postgres", check=True):
-        """What it prints, unaligned and without headers."""
+        """What it prints."""
         done = subprocess.run(
-            ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", self.directory, "-U", "postgres", "-d", database],
-            input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.client(database), input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if check and done.returncode != 0:
             raise Flaw(f"{self.name}: {text.strip()[:200]}: {done.stderr.decode()}")
         return done.stdout.decode().strip()
@@ -190,8 +194,8 @@ class Session:
 
     def __init__(self, server):
         self.psql = subprocess.Popen(
-            ["psql", "-X", "-q", "-A", "-t", "-h", server.directory, "-U", "postgres", "-d", "postgres"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+            server.client(stop=False), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True)
         self.count = 0
         self.output = ""
         self.ended = False
