@@ -3,7 +3,6 @@
 use super::layout::FrameLayout;
 use super::place::Place;
 use super::row::{Attribute, Outcome, RowShape};
-use crate::types::stored::Stored;
 use crate::{EncodeColumn, RowEncoder, Session, Unsure};
 use inrush_core::{FieldSource, Record};
 use std::fmt;
@@ -109,10 +108,6 @@ impl RowEncoder for FrameEncoder {
         let mut sources = self.sources.iter();
         self.shape.frame(out, |attribute, place, out| match sources.next() {
             Some(Source::Field(i)) => match record.get(*i) {
-                // Most columns of most tables: not worth the call.
-                Some(value) if matches!(attribute.stored, Stored::Text) => {
-                    Outcome::sure(place.varlena(value, out))
-                }
                 Some(value) => Outcome::sure(attribute.stored.append(value, place, out)),
                 None => Outcome::Null,
             },

@@ -126,8 +126,17 @@ impl Stored {
     }
 
     /// Appends a value to a row; false if unsure, and then what was appended is to be cut off.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append(&self, value: &[u8], place: Place, out: &mut Vec<u8>) -> bool {
+        match self {
+            // Most columns of most tables: not worth the call.
+            Stored::Text => place.varlena(value, out),
+            _ => self.append_any(value, place, out),
+        }
+    }
+
+    /// [`Stored::append`], for every type.
+    fn append_any(&self, value: &[u8], place: Place, out: &mut Vec<u8>) -> bool {
         match self {
             Stored::Text => place.varlena(value, out),
             Stored::Int4 => place.fixed(int::int4(value).map(i32::to_le_bytes), out),
