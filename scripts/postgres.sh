@@ -95,21 +95,32 @@ trap 'exit 1' INT TERM HUP
 chmod 755 "$servers" "${prefix%/*}" "$work"
 umask 022
 
-# The system's package sources with deb-src in place of deb, in $work/parts.
+# The system's package sources with deb-src in place of deb, in $work/parts; of the suite that is asked for.
 private_sources() {
     mkdir -p "$work/parts" "$work/lists/partial" "$work/cache/archives/partial"
-    if [ -n "${SUITE:-}" ]; then
-        echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $SUITE main" \
-            > "$work/parts/suite.list"
-        return
-    fi
     for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
         [ -r "$file" ] || continue
-        sed -n 's/^[[:space:]]*deb\([[:space:]]\)/deb-src\1/p' "$file" > "$work/parts/$(basename "$file" .list).list"
+        sed -n 's/^[[:space:]]*deb\([[:space:]]\)/deb-src\1/p' "$file" |
+            if [ -n "${SUITE:-}" ]; then
+                # deb-src [options] URI suite components
+                awk -v suite="$SUITE" '!/security/ {
+                    i = 2
+                    if ($i ~ /^\[/) while ($(i++) !~ /\]$/);
+                    $(i + 1) = suite
+                    print
+                }'
+            else
+                cat
+            fi > "$work/parts/$(basename "$file" .list).list"
     done
     for file in /etc/apt/sources.list.d/*.sources; do
         [ -r "$file" ] || continue
-        sed 's/^Types:.*/Types: deb-src/' "$file" > "$work/parts/$(basename "$file")"
+        sed 's/^Types:.*/Types: deb-src/' "$file" |
+            if [ -n "${SUITE:-}" ]; then
+                awk -v RS= -v ORS='\n\n' '!/security/' | sed "s/^Suites:.*/Suites: $SUITE/"
+            else
+                cat
+            fi > "$work/parts/$(basename "$file")"
     done
 }
 

@@ -167,6 +167,16 @@ publication_refusal(Relation rel, char **detail)
 	return NULL;
 }
 
+/* Whether schema.name has such a column; no if there is no such table. */
+static bool
+has_column(const char *schema, const char *name, const char *column)
+{
+	Oid			namespace = get_namespace_oid(schema, true);
+	Oid			relid = OidIsValid(namespace) ? get_relname_relid(name, namespace) : InvalidOid;
+
+	return OidIsValid(relid) && get_attnum(relid, column) != InvalidAttrNumber;
+}
+
 /* Whether a row of the table schema.name has this relation in the column: by OID, or by name beside its schema's. */
 static bool
 is_listed(const char *schema, const char *name, const char *schema_column, const char *name_column, Relation rel)
@@ -223,7 +233,12 @@ elsewhere_refusal(Relation rel, char **detail)
 	}
 	if (OidIsValid(get_extension_oid("timescaledb", true)) &&
 		(is_listed("_timescaledb_catalog", "hypertable", "schema_name", "table_name", rel) ||
-		 is_listed("_timescaledb_catalog", "chunk", "schema_name", "table_name", rel)))
+		 /* From 2.29 on a chunk is told by its OID, and its compressed rows are in no list of chunks. */
+		 (has_column("_timescaledb_catalog", "chunk", "relid") ?
+		  is_listed("_timescaledb_catalog", "chunk", NULL, "relid", rel) :
+		  is_listed("_timescaledb_catalog", "chunk", "schema_name", "table_name", rel)) ||
+		 (has_column("_timescaledb_catalog", "compression_settings", "compress_relid") &&
+		  is_listed("_timescaledb_catalog", "compression_settings", NULL, "compress_relid", rel))))
 	{
 		*detail = pstrdup("a hypertable or a chunk of one");
 		return "hypertable";
@@ -261,9 +276,11 @@ inrush_refusal(Relation rel, const InrushLayout *layout, char **detail)
 		return "access-method";
 	if (check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_ENABLED)
 		return "row-security";
-	if ((code = trigger_refusal(rel, detail)) != NULL || (code = index_refusal(rel, detail)) != NULL ||
+	/* First: their own triggers and access methods say less. */
+	if ((code = elsewhere_refusal(rel, detail)) != NULL ||
+		(code = trigger_refusal(rel, detail)) != NULL || (code = index_refusal(rel, detail)) != NULL ||
 		(code = column_refusal(rel, layout, detail)) != NULL ||
-		(code = publication_refusal(rel, detail)) != NULL || (code = elsewhere_refusal(rel, detail)) != NULL ||
+		(code = publication_refusal(rel, detail)) != NULL ||
 		(code = inrush_audit_refusal(detail)) != NULL)
 		return code;
 	*detail = NULL;

@@ -232,9 +232,12 @@ def main():
     if sys.argv[1:]:
         run.replay([corpus.Kept(path) for path in sys.argv[1:]])
         return run.end()
-    run.untouched()
-    run.replay(run.kept)
-    run.fuzz()
+    try:
+        run.untouched()
+        run.replay(run.kept)
+        run.fuzz()
+    except KeyboardInterrupt:
+        print("stopped before its time", flush=True)
     return run.end()
 
 

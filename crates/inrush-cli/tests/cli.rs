@@ -247,6 +247,53 @@ fn loads_are_listed_shown_undone_and_forgotten() {
     assert_eq!(place.run(&["loads", "list"]).ok(), "nothing has been loaded here\n");
 }
 
+/// A catalog as Citus has it, with the table in it; its rows stay where they are.
+fn listed_by_citus(database: &Database<'_>, table: &str) {
+    database.psql(&format!(
+        "SET allow_system_table_mods = on;
+         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_partition (logicalrelid regclass);
+         INSERT INTO pg_catalog.pg_dist_partition VALUES ('{table}')"
+    ));
+}
+
+#[test]
+fn what_is_in_shards_is_not_judged_by_this_servers_transactions() {
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let place = Place::new(Some(&database));
+    database.psql("CREATE TABLE t (id int); CREATE UNLOGGED TABLE u (id int); CREATE TABLE apart (id int)");
+    place.file("a.csv", "1\n2\n");
+    let load = |table: &str, more: &[&str]| {
+        place.run(&[&["load", "a.csv", "-t", table, "--no-header"][..], more].concat())
+    };
+    load("t", &[]).ok();
+    listed_by_citus(&database, "t");
+    listed_by_citus(&database, "u");
+    for partial in [&[][..], &["--partial"][..]] {
+        let error = place.run(&[&["loads", "undo", "1"][..], partial].concat()).fails("ledger");
+        assert!(error.contains("are in shards of t"), "{error}");
+    }
+    assert_eq!(database.psql("SELECT count(*) FROM t"), "2");
+    assert!(load("t", &["--again", "--unlogged"]).fails("table").contains("Citus has the rows"));
+    assert!(load("u", &[]).fails("table").contains("is unlogged, and Citus has its rows"));
+    load("u", &["--no-ledger"]).ok();
+    load("t", &["--again"]).ok();
+    load("apart", &["--unlogged"]).ok();
+    assert_eq!(database.psql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)"), "4|2");
+}
+
+#[test]
+fn nothing_is_called_undone_of_which_nothing_was_removed() {
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let place = Place::new(Some(&database));
+    database.psql("CREATE TABLE t (id int)");
+    place.file("a.csv", "1\n2\n");
+    place.run(&["load", "a.csv", "-t", "t", "--no-header"]).ok();
+    database.psql("UPDATE t SET id = id");
+    let error = place.run(&["loads", "undo", "1", "--partial"]).fails("ledger");
+    assert!(error.contains("no row of load 1 is as it was loaded, 2 were recorded"), "{error}");
+    assert!(place.run(&["load", "a.csv", "-t", "t", "--no-header"]).ok().contains("nothing loaded"));
+}
+
 /// A file of more than one commit unit, and how many rows it has.
 fn large_file(place: &Place) -> usize {
     let rows = 700_000;

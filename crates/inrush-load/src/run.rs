@@ -15,7 +15,7 @@ use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
 use crate::work::work;
 use inrush_core::{Code, Error, Reject, RelKind, Result};
-use inrush_sink::catalog::{self, TableName, Target};
+use inrush_sink::catalog::{self, TableName, Target, citus};
 use inrush_sink::connect::connect;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
@@ -266,6 +266,7 @@ async fn prepare(
         session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
         server_encoding: facts.server_encoding.clone(),
     };
+    refuse_unlogged_shards(client, options, &target).await?;
     let checked = levers::check(options, &target, &facts, client).await?;
     let mut one_transaction = options.clone();
     let options = if checked.forbidding.is_empty() {
@@ -290,6 +291,30 @@ async fn prepare(
         notice(&price);
     }
     Ok(Prepared { plan, target, server: facts.server_version.clone() })
+}
+
+/// An unlogged table is emptied by a crash of the server that has its rows, and what the ledger has of them must go with
+/// them: not so if that is another server than the ledger's.
+async fn refuse_unlogged_shards(client: &Client, options: &Options, target: &Target) -> Result<()> {
+    let table = &target.table;
+    let unlogged = table.unlogged || options.levers.unlogged;
+    if !unlogged || options.ledger == LedgerChoice::None || !citus::is_sharded(client, table.oid).await? {
+        return Ok(());
+    }
+    let name = table.qualified();
+    let (fact, hint) = if table.unlogged {
+        (
+            format!("{name} is unlogged, and Citus has its rows"),
+            "After a crash of a server nobody could say which rows are left. Make the table logged, or load with \
+             --no-ledger and count on nothing.",
+        )
+    } else {
+        (
+            format!("--unlogged is impossible: Citus has the rows of {name}"),
+            "After a crash of a server nobody could say which rows are left; load it logged.",
+        )
+    };
+    Err(Error::new(Code::Table, fact).hint(hint))
 }
 
 /// Takes the levers of a load back that has not come to its end, as far as that is wanted: what a user stopped is

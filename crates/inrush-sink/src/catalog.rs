@@ -4,6 +4,7 @@
 //! pg_catalog changes nothing. Nothing here needs more than the right to connect: the catalogs read are public.
 
 mod access;
+pub mod citus;
 pub mod direct;
 mod name;
 mod rows;

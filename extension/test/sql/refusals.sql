@@ -191,6 +191,9 @@ CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "ch
 SELECT refusal('t') AS qualifies;
 INSERT INTO pg_dist_partition VALUES ('t', 'h');
 SELECT refusal('t'), refusal('ut') AS qualifies;
+-- whatever else speaks against it
+CREATE TRIGGER theirs BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION nothing();
+SELECT refusal('t');
 ALTER TABLE pg_dist_partition RENAME logicalrelid TO another;
 SELECT refusal('ut');
 ROLLBACK;
@@ -207,6 +210,14 @@ SELECT refusal('t'), refusal('ut') AS qualifies;
 INSERT INTO _timescaledb_catalog.chunk VALUES ('public', 'ut');
 SELECT refusal('ut');
 ALTER TABLE _timescaledb_catalog.chunk DROP schema_name;
+SELECT refusal('typed');
+-- From 2.29 on chunks are listed by OID, and those with compressed rows elsewhere.
+ALTER TABLE _timescaledb_catalog.chunk DROP table_name, ADD relid regclass;
+SELECT refusal('typed') AS qualifies;
+INSERT INTO _timescaledb_catalog.chunk VALUES (NULL), ('ut');
+CREATE TABLE _timescaledb_catalog.compression_settings (relid regclass, compress_relid regclass);
+SELECT refusal('ut'), refusal('typed') AS qualifies;
+INSERT INTO _timescaledb_catalog.compression_settings VALUES ('ut', NULL), ('ut', 'typed');
 SELECT refusal('typed');
 ROLLBACK;
 

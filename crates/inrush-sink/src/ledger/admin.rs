@@ -1,6 +1,7 @@
 //! `inrush loads`: list, show, undo, prune.
 
 use super::{Ledger, LoadState, StoredLoad, unit::STORAGE};
+use crate::catalog::citus;
 use crate::failure::server_error;
 use inrush_core::{Code, Error, Result};
 use serde::Serialize;
@@ -105,8 +106,9 @@ impl Ledger {
     /// Removes exactly the rows of a load, by the transactions that stored them, and forgets its units.
     ///
     /// Refused where it cannot be exact: the table has been rewritten since, or its rows may have been frozen
-    /// (a transaction older than relfrozenxid), or the number of rows found is not the number recorded
-    /// (some have been updated or deleted since) unless `partial` says to remove what is still as loaded.
+    /// (a transaction older than relfrozenxid), Citus has the rows, or the number of rows found is not the number
+    /// recorded (some have been updated or deleted since) unless `partial` says to remove what is still as loaded, if
+    /// anything is.
     pub async fn undo(&self, client: &mut Client, load: &StoredLoad, partial: bool) -> Result<UndoOutcome> {
         if load.state == LoadState::Undone {
             return Err(Error::new(Code::Ledger, format!("load {} has been undone already", load.id)));
@@ -148,6 +150,12 @@ impl Ledger {
             return Err(Error::new(Code::Incarnation, format!("the table of load {} is gone", load.id))
                 .hint("Its rows went with it; `inrush loads prune` forgets the load."));
         };
+        if citus::is_sharded(&tx, load.target).await? {
+            return Err(Error::new(Code::Ledger, format!("the rows of load {} are in shards of {name}", load.id)).hint(
+                "The transactions that stored them there are not those of this server: its rows cannot be told from \
+                 others; nothing was removed.",
+            ));
+        }
         tx.batch_execute(&format!("LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE"))
             .await
             .map_err(server_error)?;
@@ -206,6 +214,13 @@ impl Ledger {
                 format!("{removed} rows of load {} are as they were loaded, {recorded} were recorded", load.id),
             )
             .hint("The others have been updated, deleted or left out by a trigger since. `--partial` removes those that are as loaded; nothing was removed."));
+        }
+        if removed == 0 && recorded > 0 {
+            return Err(Error::new(
+                Code::Ledger,
+                format!("no row of load {} is as it was loaded, {recorded} were recorded", load.id),
+            )
+            .hint("They have been updated, deleted, compressed or left out by a trigger since; nothing was removed."));
         }
         for table in [&units, &rejects] {
             tx.execute(&format!("DELETE FROM {table} WHERE load_id = $1"), &[&load.id])
