@@ -278,6 +278,10 @@ for name in $(python3 "$tests/recovery.py" --list); do
         recovery="$recovery $name"
     fi
 done
+# Figures, and no test.
+if have "$*" rate; then
+    recovery="$recovery rate"
+fi
 if [ "${RECOVERY:-}" = small ]; then
     export INRUSH_KILLS="${INRUSH_KILLS:-3}"
 fi

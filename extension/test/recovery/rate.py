@@ -7,6 +7,10 @@ from server import Session, eventually
 from standby import make_standby
 
 
+# Of the same rows, in one COPY.
+LOADS = 300
+
+
 def rate(kit):
     primary = kit.server("rate")
     primary.start(shared_buffers="512MB", max_wal_size="8GB", wal_keep_size="8GB", wal_level="replica")
@@ -20,7 +24,7 @@ def rate(kit):
             # The same rows again and again, one session.
             path, before = "rate-stream", primary.lsn()
             with open(path, "wb") as file:
-                for load in range(60):
+                for load in range(LOADS):
                     file.write(kit.streams[table].of(-1 - load))
             began = time.monotonic()
             if said := session.run(f"\\copy {table} from '{path}' (format inrush)"):
@@ -34,5 +38,5 @@ def rate(kit):
             copy.psql("SELECT pg_wal_replay_resume()")
             eventually("replay", lambda: copy.psql(f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'::pg_lsn") == "t")
             replayed = time.monotonic() - began
-        kit.note(f"{table}: {60 * kit.streams[table].rows} rows, {written / 1e6:.0f} MB of WAL: loaded in {loaded:.2f} s,"
+        kit.note(f"{table}: {LOADS * kit.streams[table].rows} rows, {written / 1e6:.0f} MB of WAL: loaded in {loaded:.2f} s,"
                  f" replayed in {replayed:.2f} s")
