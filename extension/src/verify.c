@@ -153,7 +153,7 @@ verify_row(InrushLoad *load, const InrushRow *row)
 	start = row->hoff - TUPLE_SKIP;
 	if (row->length < start)
 		bad_frame("The row ends in its header.");
-	if (bitmap > 0)
+	if (row->infomask & HEAP_HASNULL)
 	{
 		bool		any = false;
 
