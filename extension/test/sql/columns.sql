@@ -39,7 +39,7 @@ SELECT check_structure('by_frames');
 \copy by_frames (ctid) from 'stream' (format inrush)
 DROP TABLE src, by_copy, by_frames;
 
--- No columns at all.
+-- No columns at all: no bitmap of nulls, either.
 CREATE TABLE nothing ();
 COPY (SELECT block('nothing', frame(0, x'0800'::int, '\x00'), frame(0, x'0800'::int, '\x00'))) TO STDOUT (FORMAT binary) \g :to
 \copy nothing from 'stream' (format inrush)
