@@ -290,7 +290,7 @@ index_pages(InrushPages *pages, const BlockNumber *blocks)
 		ExecClearTuple(pages->slots[i]);
 }
 
-/* Writes the full pages. The one that is being filled becomes the first. */
+/* Writes the full pages. The one that is being filled, if there is one, becomes the first. */
 static void
 flush(InrushPages *pages)
 {
@@ -336,8 +336,6 @@ flush(InrushPages *pages)
 		pages->pages[0] = pages->pages[pages->full];
 		pages->pages[pages->full] = kept;
 	}
-	else
-		start_page(&pages->pages[0]);
 	pages->full = 0;
 }
 
@@ -387,8 +385,8 @@ inrush_pages_end_block(InrushPages *pages)
 }
 
 /*
- * The rows of the last page, which is not full: for heap_multi_insert(), which finds room for them. Their number;
- * tuples are allocated one by one.
+ * Writes what is full. The rows of the last page, which is not: for heap_multi_insert(), which finds room for them.
+ * Their number; tuples are allocated one by one.
  */
 int
 inrush_pages_tail(InrushPages *pages, HeapTuple *tuples, uint64 *lines)

@@ -167,12 +167,20 @@ publication_refusal(Relation rel, char **detail)
 	return NULL;
 }
 
+/* The table schema.name, or InvalidOid if there is none. */
+static Oid
+table_named(const char *schema, const char *name)
+{
+	Oid			namespace = get_namespace_oid(schema, true);
+
+	return OidIsValid(namespace) ? get_relname_relid(name, namespace) : InvalidOid;
+}
+
 /* Whether schema.name has such a column; no if there is no such table. */
 static bool
 has_column(const char *schema, const char *name, const char *column)
 {
-	Oid			namespace = get_namespace_oid(schema, true);
-	Oid			relid = OidIsValid(namespace) ? get_relname_relid(name, namespace) : InvalidOid;
+	Oid			relid = table_named(schema, name);
 
 	return OidIsValid(relid) && get_attnum(relid, column) != InvalidAttrNumber;
 }
@@ -181,8 +189,7 @@ has_column(const char *schema, const char *name, const char *column)
 static bool
 is_listed(const char *schema, const char *name, const char *schema_column, const char *name_column, Relation rel)
 {
-	Oid			namespace = get_namespace_oid(schema, true);
-	Oid			relid = OidIsValid(namespace) ? get_relname_relid(name, namespace) : InvalidOid;
+	Oid			relid = table_named(schema, name);
 	AttrNumber	name_at,
 				schema_at = InvalidAttrNumber;
 	Relation	list;
@@ -276,7 +283,7 @@ inrush_refusal(Relation rel, const InrushLayout *layout, char **detail)
 		return "access-method";
 	if (check_enable_rls(RelationGetRelid(rel), InvalidOid, true) == RLS_ENABLED)
 		return "row-security";
-	/* First: their own triggers and access methods say less. */
+	/* First of these: their own triggers say less. */
 	if ((code = elsewhere_refusal(rel, detail)) != NULL ||
 		(code = trigger_refusal(rel, detail)) != NULL || (code = index_refusal(rel, detail)) != NULL ||
 		(code = column_refusal(rel, layout, detail)) != NULL ||

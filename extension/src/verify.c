@@ -171,9 +171,10 @@ verify_row(InrushLoad *load, const InrushRow *row)
 
 /* The row whose frame begins at block->at; moves that behind it. */
 static inline void
-verify_frame(InrushLoad *load, InrushBlock *block, InrushRow *row)
+verify_frame(InrushLoad *load, InrushBlock *block)
 {
 	const char *frame;
+	InrushRow	row;
 	uint32		left;
 	uint32		header;
 
@@ -187,30 +188,28 @@ verify_frame(InrushLoad *load, InrushBlock *block, InrushRow *row)
 	left = block->length - block->at;
 	if (left < INRUSH_FRAME_HEADER || left < (header = inrush_frame_header(frame)))
 		bad_frame("The payload ends in the frame's header.");
-	inrush_read_frame(frame, row);
-	if (header == INRUSH_WIDE_HEADER && (frame[7] != 0 || row->length <= PG_UINT16_MAX))
-		bad_frame("A wide frame of %u bytes.", row->length);
-	if (row->length > left - header)
+	inrush_read_frame(frame, &row);
+	if (header == INRUSH_WIDE_HEADER && (frame[7] != 0 || row.length <= PG_UINT16_MAX))
+		bad_frame("A wide frame of %u bytes.", row.length);
+	if (row.length > left - header)
 		bad_frame("The payload ends in the frame.");
-	if (row->natts != load->layout->natts)
-		bad_frame("infomask2 is 0x%04X.", row->natts);
-	if ((row->infomask & ~(HEAP_HASNULL | HEAP_HASVARWIDTH)) != HEAP_XMAX_INVALID)
-		bad_frame("infomask is 0x%04X.", row->infomask);
-	verify_row(load, row);
-	block->at += header + row->length;
+	if (row.natts != load->layout->natts)
+		bad_frame("infomask2 is 0x%04X.", row.natts);
+	if ((row.infomask & ~(HEAP_HASNULL | HEAP_HASVARWIDTH)) != HEAP_XMAX_INVALID)
+		bad_frame("infomask is 0x%04X.", row.infomask);
+	verify_row(load, &row);
+	block->at += header + row.length;
 }
 
 /* All frames of a block. */
 static void
 verify_frames(InrushLoad *load, InrushBlock *block)
 {
-	InrushRow	row;
-
 	block->at = 0;
 	for (int i = 0; i < block->nrows; i++)
 	{
 		load->line = load->rows + i + 1;
-		verify_frame(load, block, &row);
+		verify_frame(load, block);
 	}
 	load->line = 0;
 	if (block->at != block->length)
