@@ -12,12 +12,14 @@ CREATE DOMAIN later AS date CHECK (VALUE >= '1900-01-01');
 CREATE SEQUENCE counted;
 """
 
-# Intervals and "char" have values that binary COPY takes and whose text nobody can read in again: those of years beyond
-# what interval_in() reads, and bytes that are no character of the encoding.
+# Intervals, "char" and tsvector have values that binary COPY takes and whose text nobody can read in again: those of years
+# beyond what interval_in() reads, bytes that are no character of the encoding, and empty words and
+# words at position 0.
 SAYABLE_SPAN = """abs(('x' || encode(substr(interval_send({c}), 1, 8), 'hex'))::bit(64)::bigint::numeric) < 1e17
  AND abs(('x' || encode(substr(interval_send({c}), 9, 4), 'hex'))::bit(32)::int::numeric) < 1e6
  AND abs(('x' || encode(substr(interval_send({c}), 13, 4), 'hex'))::bit(32)::int::numeric) < 1e6"""
 SAYABLE_CHAR = "get_byte(charsend({c}), 0) BETWEEN 1 AND 127"
+SAYABLE_WORDS = "'' <> ALL (tsvector_to_array({c})) AND {c}::text !~ '[:,]0'"
 
 
 class Table:
@@ -74,7 +76,7 @@ TABLES = (
         json_build_object('k', repeat('x', i * 30)), int4range(i, i + 5), 'note' || i, B'1010'::varbit, B'10101'::bit(5),
         box(point(0, i), point(i, 2)), to_tsvector('simple', 'a few words ' || i), ARRAY['é', NULL, repeat('y', i * 20)]
         FROM generate_series(0, 8) i UNION ALL SELECT '9', NULL, '{}', NULL, NULL, 'empty', NULL, B'', NULL, NULL, '', '{}'""",
-          normal="id, j, a, ip, k, r, note, bits, five, box, q::text::tsvector, x"),
+          sayable=(("q", SAYABLE_WORDS),), normal="id, j, a, ip, k, r, note, bits, five, box, q || '', x"),
     Table("checked", """CREATE TABLE {t} (id given, p price, w word, e warm, l later, n int CHECK (n <> 13), s size,
         CHECK (n > 0 OR s IS NULL), UNIQUE (id, w)) WITH (fillfactor = 30);
         CREATE INDEX ON {t} (lower(w)) WHERE n > 2; CREATE INDEX ON {t} USING hash (w)""",
