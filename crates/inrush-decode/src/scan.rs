@@ -60,14 +60,21 @@ pub(crate) enum Level {
     /// 32 bytes at a time; found at run time.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// The same, for needles that a table tells apart.
+    #[cfg(target_arch = "x86_64")]
+    Avx2Lookup(x86::Lookup),
 }
 
 impl Level {
-    /// The best this machine has.
-    fn detect() -> Level {
+    /// The best this machine has for these needles.
+    fn detect(needles: Needles) -> Level {
         #[cfg(target_arch = "x86_64")]
         {
-            if x86::has_avx2() { Level::Avx2 } else { Level::Sse2 }
+            if x86::has_avx2() {
+                x86::lookup(needles).map_or(Level::Avx2, Level::Avx2Lookup)
+            } else {
+                Level::Sse2
+            }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
@@ -78,7 +85,7 @@ impl Level {
 
 impl Scanner {
     pub(crate) fn new(needles: Needles) -> Scanner {
-        Scanner::with_level(needles, Level::detect())
+        Scanner::with_level(needles, Level::detect(needles))
     }
 
     fn with_level(needles: Needles, level: Level) -> Scanner {
@@ -207,6 +214,11 @@ impl Scanner {
             Level::Avx2 => unsafe {
                 x86::index_avx2(window, base, self.needles, &mut self.index, self.filled)
             },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx2Lookup(table) => unsafe {
+                x86::index_avx2_lookup(window, base, &table, &mut self.index, self.filled)
+            },
         };
         self.filled = scanned.filled;
         self.plain &= scanned.plain;
@@ -253,11 +265,14 @@ fn flatten(mut mask: u64, base: u32, index: &mut Index, filled: usize) -> usize 
             mask &= mask.wrapping_sub(1);
         }
     };
-    put(0, 8);
-    if count > 8 {
-        put(8, 16);
-        if count > 16 {
-            put(16, count);
+    put(0, 4);
+    if count > 4 {
+        put(4, 8);
+        if count > 8 {
+            put(8, 16);
+            if count > 16 {
+                put(16, count);
+            }
         }
     }
     filled + count
@@ -293,13 +308,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn levels() -> Vec<Level> {
+    fn levels(needles: Needles) -> Vec<Level> {
         let mut levels = vec![Level::Portable];
         #[cfg(target_arch = "x86_64")]
         {
             levels.push(Level::Sse2);
             if x86::has_avx2() {
                 levels.push(Level::Avx2);
+                levels.extend(x86::lookup(needles).map(Level::Avx2Lookup));
             } else {
                 println!("skipped: this machine has no AVX2, its scan is not tested");
             }
@@ -326,10 +342,11 @@ mod tests {
         fn every_level_finds_what_a_loop_finds(
             chunk in proptest::collection::vec(prop_oneof![3 => any::<u8>(), 2 => Just(b','), 1 => Just(0x80)], 0..9000),
             other in any::<u8>(),
+            last in prop_oneof![Just(b'"'), Just(0), Just(0x80), any::<u8>()],
         ) {
-            let needles = [b',', b'\n', other, 0x80, 0];
+            let needles = [b',', b'\n', other, b',', last];
             let plain: Vec<usize> = (0..chunk.len()).filter(|&i| needles.contains(&chunk[i])).collect();
-            for level in levels() {
+            for level in levels(needles) {
                 prop_assert_eq!(&all(level, needles, &chunk), &plain, "{:?}", level);
             }
         }
@@ -338,7 +355,7 @@ mod tests {
     #[test]
     fn a_window_full_of_hits_fits() {
         let chunk = vec![b','; 3 * WINDOW + 7];
-        for level in levels() {
+        for level in levels([b','; 5]) {
             assert_eq!(all(level, [b','; 5], &chunk).len(), chunk.len(), "{level:?}");
         }
     }
@@ -347,7 +364,7 @@ mod tests {
     fn long_stretches_without_a_hit_are_passed() {
         let mut chunk = vec![b'a'; 5 * WINDOW];
         chunk.push(b',');
-        for level in levels() {
+        for level in levels([b','; 5]) {
             assert_eq!(all(level, [b','; 5], &chunk), [5 * WINDOW], "{level:?}");
         }
     }

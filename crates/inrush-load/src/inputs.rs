@@ -1,8 +1,8 @@
 //! The inputs of a load: each looked at once before anything is sent.
 
+use crate::ahead::{FirstHead, Head};
 use crate::columnar::Columnar;
-use crate::create::head;
-use crate::format::{decide_header, dialect_for, eol_of, first_record, sniff_sample};
+use crate::format::{decide_header, dialect_for, eol_of, first_record};
 use crate::options::Options;
 use crate::shape::{FieldNames, Shape};
 use inrush_core::{Code, CsvDialect, Error, FieldSource, Format, Limits, Result, Table, TextDialect};
@@ -130,14 +130,31 @@ pub(crate) fn table_name(specs: &[InputSpec]) -> Result<String> {
     Ok(if name.starts_with(|c: char| c.is_ascii_digit()) { format!("t_{name}") } else { name })
 }
 
-/// Streams that were opened to look at their head: they cannot be opened a second time.
+/// Inputs that were opened to look at their head.
 #[derive(Default)]
-pub(crate) struct Opened(Mutex<HashMap<String, Input>>);
+pub(crate) struct Opened {
+    /// Streams cannot be opened a second time.
+    streams: Mutex<HashMap<String, Input>>,
+    first: FirstHead,
+}
 
 impl Opened {
+    /// With the first input, which is being looked at.
+    pub fn with(first: FirstHead) -> Opened {
+        Opened { first, ..Opened::default() }
+    }
+
+    /// Opens an input and looks at its head.
+    pub fn head(&self, options: &Options, spec: &InputSpec) -> Result<Head> {
+        match self.first.take(spec) {
+            Some(head) => head,
+            None => Head::of(options, spec, self.open(spec, &options.limits)?),
+        }
+    }
+
     /// Opens an input, or gives the stream that was kept.
     pub fn open(&self, spec: &InputSpec, limits: &Limits) -> Result<Input> {
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&spec.name) {
+        match self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(&spec.name) {
             Some(input) => Ok(input),
             None => Input::open(spec, limits),
         }
@@ -146,7 +163,7 @@ impl Opened {
     /// Keeps a stream, of which nothing has been consumed; a file is closed.
     pub fn keep(&self, spec: &InputSpec, input: Input) {
         if !matches!(spec.kind, InputKind::File(_)) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.name.clone(), input);
+            self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.name.clone(), input);
         }
     }
 }
@@ -169,9 +186,7 @@ fn open_input(
     opened: &Opened,
     shapes: &mut Vec<Shape>,
 ) -> Result<InputPlan> {
-    let mut input = opened.open(spec, &options.limits)?;
-    let (sample, complete) = head(&mut input)?;
-    let sniffed = sniff_sample(options, &spec.name, &sample, complete)?;
+    let Head { input, sample, sniffed } = opened.head(options, spec)?;
     let format = dialect_for(options, table, &sniffed.format, &sample);
     let columnar = match format.is_columnar() {
         true => Some(Columnar::open(&options.stated, spec, &input, &sample)?),

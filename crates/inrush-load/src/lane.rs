@@ -16,6 +16,7 @@ use crate::session::Session;
 use crate::unit::{Held, Unit};
 use inrush_core::{Chunk, Code, Error, Result};
 use inrush_profile::Stage;
+use inrush_sink::connect::Connected;
 use inrush_sink::failure::{Failure, server_error};
 use inrush_sink::ledger::{RangeDone, UnitLedger};
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ pub(crate) struct Lane<'a> {
     pub message: usize,
     number: usize,
     /// What the sampler knows of this lane.
-    gauge: Arc<inrush_profile::Lane>,
+    gauge: Gauge,
     /// Message under construction.
     pub out: Vec<u8>,
     pub buffers: Buffers,
@@ -56,10 +57,18 @@ enum Mode {
 }
 
 impl<'a> Lane<'a> {
-    /// Connects a lane and records its backend.
-    pub async fn connect(job: &'a Job, number: usize) -> Result<Lane<'a>> {
-        let gauge = job.progress.recorder.lanes.add();
-        let session = Session::open(job, &gauge).await?;
+    /// Connects a lane, unless its connection is there already, and records its backend.
+    pub async fn connect(job: &'a Job, number: usize, early: Option<Connected>) -> Result<Lane<'a>> {
+        let gauge = Gauge(job.progress.recorder.lanes.add());
+        let session = match early {
+            Some(connected) => Session::over(connected, job, &gauge.0).await.ok(),
+            None => None,
+        };
+        let session = match session {
+            Some(session) => session,
+            // The server may have ended the early one since; another error comes again.
+            None => Session::open(job, &gauge.0).await?,
+        };
         Ok(Lane {
             job,
             session,
@@ -121,7 +130,7 @@ impl<'a> Lane<'a> {
 
     /// Tells the sampler what this lane does from now on.
     pub fn enter(&self, stage: Stage) {
-        self.gauge.enter(stage);
+        self.gauge.0.enter(stage);
     }
 
     /// Sees one unit through to its commit.
@@ -482,7 +491,7 @@ impl<'a> Lane<'a> {
         let started = Instant::now();
         let limit = Duration::from_secs(self.job.plan.limits.reconnect_secs);
         loop {
-            let attempt = match Session::open(self.job, &self.gauge).await {
+            let attempt = match Session::open(self.job, &self.gauge.0).await {
                 Ok(session) => match session.wait_until_gone(&old).await {
                     Ok(()) => Ok(session),
                     Err(error) => Err(error),
@@ -512,9 +521,12 @@ impl<'a> Lane<'a> {
     }
 }
 
-impl Drop for Lane<'_> {
+/// Tells the sampler of a lane, and of its end.
+struct Gauge(Arc<inrush_profile::Lane>);
+
+impl Drop for Gauge {
     fn drop(&mut self) {
-        self.gauge.ended();
+        self.0.ended();
     }
 }
 

@@ -3,6 +3,7 @@
 //! The only crate that wires the stages together. [`run`] is the whole of `inrush load`; the command line
 //! above it only reads arguments and draws.
 
+mod ahead;
 mod buffers;
 mod careful;
 mod columnar;

@@ -80,7 +80,9 @@ pub(crate) struct Plan {
 }
 
 /// Inputs of up to this many bytes together are one commit unit on one connection, and so atomic.
-const SINGLE_UNIT: u64 = 16 << 20;
+pub(crate) fn single_unit(limits: &Limits) -> u64 {
+    limits.unit_bytes.min(16 << 20)
+}
 
 /// What the server says that matters for the plan.
 pub(crate) struct ServerFacts {
@@ -105,7 +107,7 @@ impl Plan {
         }
         let (path, path_reason) = choose_path(options, &shapes, &inputs, encoding.as_deref())?;
         let known: Option<u64> = inputs.iter().map(|input| input.uncompressed_len()).sum();
-        let single_unit = known.is_some_and(|bytes| bytes <= SINGLE_UNIT.min(options.limits.unit_bytes));
+        let single_unit = known.is_some_and(|bytes| bytes <= single_unit(&options.limits));
         let atomic = options.one_transaction();
         // Buffers kept: the queue's, and one for each lane and the reader.
         let keep = options.limits.in_flight / options.limits.chunk.max(1) + options.limits.max_jobs.min(8);

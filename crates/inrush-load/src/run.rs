@@ -1,10 +1,11 @@
 //! One load from beginning to end.
 
+use crate::ahead::{FirstHead, Lines};
 use crate::create::{create_table_sql, target_name};
 use crate::direct;
 use crate::inputs::Opened;
 use crate::job::Job;
-use crate::levers::{self, End, Hand};
+use crate::levers::{self, End, Hand, LeverOptions};
 use crate::once::{self, Verdict};
 use crate::options::{LedgerChoice, Options};
 use crate::plan::{Plan, ServerFacts};
@@ -13,7 +14,7 @@ use crate::reader::ReaderReport;
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
 use crate::target;
-use crate::work::work;
+use crate::work::{Worked, starting_lanes, work};
 use inrush_core::{Code, Error, Reject, RelKind, Result};
 use inrush_sink::catalog::{self, TableName, Target, citus};
 use inrush_sink::connect::connect;
@@ -49,11 +50,16 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Error::new(Code::Internal, format!("cannot start the control connection's runtime: {e}"))
     })?;
+    let specs = inrush_source::expand(&options.sources);
+    let opened = Opened::with(FirstHead::of(options, specs.as_deref().unwrap_or_default()));
     let mut control = runtime.block_on(connect(conninfo, "inrush load: control"))?;
-    let specs = inrush_source::expand(&options.sources)?;
+    let specs = specs?;
+    // Not before: where there are few connections, the control connection matters most.
+    let mut lines = Lines::open(options, conninfo, &specs, starting_lanes(&options.limits));
     refuse_overwriting(options, &specs)?;
     let client = &mut control.client;
-    let Prepared { mut plan, target, server } = runtime.block_on(prepare(client, options, &specs, notice))?;
+    let Prepared { mut plan, target, server } =
+        runtime.block_on(prepare(client, options, &specs, &opened, notice))?;
     options.rejects.as_deref().map_or(Ok(()), check_writable)?;
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
@@ -125,13 +131,13 @@ pub fn run(
         }
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
-    let (job, ReaderReport { ignored, changed }) = loop {
+    let (job, Worked { read: ReaderReport { ignored, changed }, sessions }) = loop {
         let job = Job::new(plan, Arc::clone(progress), conninfo.clone(), load);
         job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
         job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
-        let read = work(&job, options, &done, notice, &runtime, &control.client);
+        let worked = work(&job, options, &done, &mut lines, notice, &runtime, &control.client);
         if !job.wants_another_try() {
-            break (job, read);
+            break (job, worked);
         }
         notice(
             "there are duplicates: the load is done once more, with the index in place, to find their records",
@@ -142,6 +148,8 @@ pub fn run(
         plan.sample_hz = None;
         progress.begin_again();
     };
+    // Levers are taken back over connections of their own, of which there may be few.
+    let _idle = if options.levers == LeverOptions::default() { sessions } else { Vec::new() };
     let mut error = job.take_failure();
     if job.plan.drop_cache {
         // What was read ahead, and columnar files, of which each lane reads its part.
@@ -251,6 +259,7 @@ async fn prepare(
     client: &mut Client,
     options: &Options,
     specs: &[InputSpec],
+    opened: &Opened,
     notice: &(dyn Fn(&str) + Sync),
 ) -> Result<Prepared> {
     let facts = catalog::facts(client).await?;
@@ -260,8 +269,7 @@ async fn prepare(
         .map_err(server_error)?
         .get(0);
     let name = target_name(options.table.as_deref(), specs)?;
-    let opened = Opened::default();
-    let target = find_or_create(client, options, specs, &opened, &name, notice).await?;
+    let target = find_or_create(client, options, specs, opened, &name, notice).await?;
     let server_facts = ServerFacts {
         session: inrush_encode::Session::from_settings(&facts.time_zone, &facts.interval_style, &array_nulls),
         server_encoding: facts.server_encoding.clone(),
@@ -275,7 +283,7 @@ async fn prepare(
         one_transaction.atomic = true;
         &one_transaction
     };
-    let mut plan = Plan::new(options, target.table.clone(), specs, &opened, &server_facts)?;
+    let mut plan = Plan::new(options, target.table.clone(), specs, opened, &server_facts)?;
     for shape in &plan.shapes {
         let columns = shape.names();
         target.check_loadable(&columns, &facts)?;

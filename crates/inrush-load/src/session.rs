@@ -34,7 +34,11 @@ impl Session {
     ///
     /// `lane` is told which backend it has now.
     pub async fn open(job: &Job, lane: &inrush_profile::Lane) -> Result<Session> {
-        let connected = connect(&job.conninfo, "inrush load").await?;
+        Session::over(connect(&job.conninfo, "inrush load").await?, job, lane).await
+    }
+
+    /// [`Session::open`] over a connection that is there.
+    pub async fn over(connected: Connected, job: &Job, lane: &inrush_profile::Lane) -> Result<Session> {
         lane.connected(connected.backend_pid);
         if job.plan.path == WirePath::Direct {
             connected.client.batch_execute(LOAD_LIBRARY).await.map_err(server_error)?;

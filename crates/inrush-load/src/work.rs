@@ -1,13 +1,15 @@
 //! The threads of a load while rows are sent: the reader, the lanes, and those that watch them.
 
+use crate::ahead::{self, Line, Lines, Opening};
 use crate::job::Job;
 use crate::lag;
 use crate::lane::Lane;
 use crate::levers;
 use crate::options::Options;
 use crate::reader::{self, ReaderReport};
+use crate::session::Session;
 use crate::walwriter;
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Limits, Result};
 use inrush_profile::{Class, ClassTimes, SamplerOptions};
 use inrush_sink::ledger::RangeDone;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,17 +17,27 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
+/// What is left when all have ended.
+pub(crate) struct Worked {
+    pub read: ReaderReport,
+    /// The sessions of the lanes that came to their end, and what drives them. Closing one keeps a processor of the
+    /// server busy for some time (it unmaps the buffers it has seen): that can wait until nobody waits for the load.
+    pub sessions: Vec<(Session, Runtime)>,
+}
+
 /// Runs the reader and the lanes until all input is dealt with or something fails.
 ///
-/// `client`, driven by `runtime`, is the control connection: it keeps the WAL writer at work meanwhile.
+/// The first lanes take `lines` as long as there are some. `client`, driven by `runtime`, is the control connection: it
+/// keeps the WAL writer at work meanwhile.
 pub(crate) fn work(
     job: &Job,
     options: &Options,
     done: &[RangeDone],
+    lines: &mut Lines,
     notice: &(dyn Fn(&str) + Sync),
     runtime: &Runtime,
     client: &Client,
-) -> ReaderReport {
+) -> Worked {
     std::thread::scope(|scope| {
         let reader = std::thread::Builder::new().name("inrush reader".into()).spawn_scoped(scope, || {
             reader::read(job, done).unwrap_or_else(|error| {
@@ -50,34 +62,38 @@ pub(crate) fn work(
         if !job.plan.table.unlogged {
             scope.spawn(move || runtime.block_on(walwriter::nudge(client, job)));
         }
-        let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(job));
+        let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(&job.plan.limits));
         job.fit_queue(first);
         let mut lanes = Vec::new();
         for number in 0..first {
-            match spawn_lane(scope, job, number) {
+            match spawn_lane(scope, job, number, lines.take()) {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => job.fail(error),
             }
         }
+        lines.close();
         if job.plan.jobs.is_none() {
             climb(scope, job, &mut lanes);
         }
+        let mut sessions = Vec::new();
         for lane in lanes {
-            if lane.join().is_err() {
-                job.fail(Error::new(Code::Internal, "a lane panicked"));
+            match lane.join() {
+                Ok(session) => sessions.extend(session),
+                Err(_) => job.fail(Error::new(Code::Internal, "a lane panicked")),
             }
         }
         job.queue.abandon();
         job.progress.over.store(true, Relaxed);
         job.end_nudges();
         job.progress.recorder.end();
-        match reader.map(std::thread::ScopedJoinHandle::join) {
+        let read = match reader.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(report)) => report,
             _ => {
                 job.fail(Error::new(Code::Internal, "the reader panicked or could not be started"));
                 ReaderReport::default()
             }
-        }
+        };
+        Worked { read, sessions }
     })
 }
 
@@ -110,45 +126,52 @@ fn sample(job: &Job, hz: u32, notice: &(dyn Fn(&str) + Sync)) {
 }
 
 /// Lanes to begin with when none were asked for: the processors this machine has, at most four.
-fn starting_lanes(job: &Job) -> usize {
+pub(crate) fn starting_lanes(limits: &Limits) -> usize {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    cores.clamp(1, 4).min(job.plan.limits.max_jobs.max(1))
+    cores.clamp(1, 4).min(limits.max_jobs.max(1))
 }
 
-type LaneHandle<'scope> = std::thread::ScopedJoinHandle<'scope, ()>;
+type LaneHandle<'scope> = std::thread::ScopedJoinHandle<'scope, Option<(Session, Runtime)>>;
 
 fn spawn_lane<'scope, 'env>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     job: &'env Job,
     number: usize,
+    early: Option<Opening>,
 ) -> Result<LaneHandle<'scope>> {
     std::thread::Builder::new()
         .name(format!("inrush lane {number}"))
         .spawn_scoped(scope, move || {
-            if let Err(error) = run_lane(job, number) {
+            run_lane(job, number, early).unwrap_or_else(|error| {
                 job.fail(error);
-            }
+                None
+            })
         })
         .map_err(|e| Error::new(Code::Internal, format!("cannot start a thread: {e}")))
 }
 
-fn run_lane(job: &Job, number: usize) -> Result<()> {
-    let runtime: Runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(Code::Internal, format!("cannot start a lane's runtime: {e}")))?;
-    runtime.block_on(async {
-        let mut lane = match Lane::connect(job, number).await {
+/// Works until there is nothing more to do. Gives the session, if the lane has come to its end with it.
+fn run_lane(job: &Job, number: usize, early: Option<Opening>) -> Result<Option<(Session, Runtime)>> {
+    let (early, runtime) = match early.and_then(Opening::line) {
+        Some(Line { connected, runtime }) => (Some(connected), runtime),
+        None => (None, ahead::runtime()?),
+    };
+    let session = runtime.block_on(async {
+        let mut lane = match Lane::connect(job, number, early).await {
             // Nobody asked for this many connections, and the server has no more: the others do the work.
             Err(error) if number > 0 && job.plan.jobs.is_none() && no_more_connections(&error) => {
-                return Ok(());
+                return Ok(None);
             }
             other => other?,
         };
         job.progress.lanes.fetch_add(1, Relaxed);
         lane.run().await?;
-        if job.plan.atomic { lane.finish_atomic().await } else { Ok(()) }
-    })
+        if job.plan.atomic {
+            lane.finish_atomic().await?;
+        }
+        Ok(Some(lane.session))
+    })?;
+    Ok(session.map(|session| (session, runtime)))
 }
 
 /// Whether the server, the database or the role has no connection left (53300 too_many_connections).
@@ -204,7 +227,7 @@ fn climb<'scope, 'env>(
         before = rate;
         times = job.progress.recorder.times();
         added = true;
-        match spawn_lane(scope, job, lanes.len()) {
+        match spawn_lane(scope, job, lanes.len(), None) {
             Ok(lane) => {
                 lanes.push(lane);
                 job.fit_queue(lanes.len());

@@ -8,6 +8,16 @@ use tokio_postgres::Client;
 /// Loads the extension's library into a session: only then does it take `FORMAT inrush`.
 pub const LOAD_LIBRARY: &str = "SELECT inrush.version()";
 
+/// [`LOAD_LIBRARY`] in a database that has the extension.
+pub async fn load_library_if_there(client: &Client) -> Result<(), tokio_postgres::Error> {
+    let there =
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush')";
+    match client.query_one(there, &[]).await?.get(0) {
+        true => client.batch_execute(LOAD_LIBRARY).await,
+        false => Ok(()),
+    }
+}
+
 /// Whether the extension would take rows of the table, from what the catalog says of it: where it is not there nobody can
 /// ask `inrush.plan()`. Of the refusals in docs/format-inrush.md those that tables commonly meet.
 pub fn would_take(target: &Target) -> bool {

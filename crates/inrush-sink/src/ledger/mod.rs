@@ -32,7 +32,7 @@ pub use settings::AppliedSetting;
 pub use unit::{RangeDone, UnitLedger, UnitRecord};
 
 use futures_util::TryStreamExt;
-use inrush_core::{Code, Error, Position, Reject, RejectOrigin, Result, Table};
+use inrush_core::{Code, Error, Position, Reject, RejectOrigin, Result, Table, quote_ident};
 use serde_json::Value;
 use tokio_postgres::{Client, Row, Transaction};
 
@@ -142,6 +142,11 @@ impl Ledger {
         Ok(Opening { ledger: self, tx, key: key.to_owned() })
     }
 
+    /// The ledger in this schema, whether or not it is there.
+    fn of(schema: &str) -> Ledger {
+        Ledger { schema: schema.to_owned(), sql: quote_ident(schema) }
+    }
+
     /// The table that holds the units of a load.
     fn units_table(&self, unlogged: bool) -> String {
         format!("{}.{}", self.sql, if unlogged { "units_unlogged" } else { "units" })
@@ -200,23 +205,22 @@ impl Ledger {
 
     /// Records a connection of this run, so that a later run can end it. To be done before its first unit.
     pub async fn register_backend(&self, client: &Client, load: i64, epoch: i32) -> Result<()> {
-        let n = client
-            .execute(
-                &format!(
-                    "INSERT INTO {0}.backends (load_id, epoch, pid, backend_start)
-                     SELECT l.id, l.epoch, a.pid, a.backend_start
-                       FROM {0}.loads l, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
-                      WHERE l.id = $1 AND l.epoch = $2",
-                    self.sql
-                ),
-                &[&load, &epoch],
-            )
-            .await
-            .map_err(server_error)?;
+        let n = client.execute(&self.registration(), &[&load, &epoch]).await.map_err(server_error)?;
         if n == 0 {
             return Err(fenced(load));
         }
         Ok(())
+    }
+
+    /// Records the session's server process for load $1 if its epoch is $2.
+    fn registration(&self) -> String {
+        format!(
+            "INSERT INTO {0}.backends (load_id, epoch, pid, backend_start)
+             SELECT l.id, l.epoch, a.pid, a.backend_start
+               FROM {0}.loads l, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
+              WHERE l.id = $1 AND l.epoch = $2",
+            self.sql
+        )
     }
 
     /// What the units of a load have recorded, ordered by input and first byte.

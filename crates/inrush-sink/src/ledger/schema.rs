@@ -106,7 +106,7 @@ impl Ledger {
     /// Finds the ledger in `schema`, makes it where `create` allows and it is missing, and checks that it
     /// can be trusted. `None` if it is missing and `create` is false.
     pub async fn open(client: &mut Client, schema: &str, create: bool) -> Result<Option<Ledger>> {
-        let ledger = Ledger { schema: schema.to_owned(), sql: quote_ident(schema) };
+        let ledger = Ledger::of(schema);
         let owner_checks = "
             SELECT n.oid,
                    n.nspowner = r.oid

@@ -73,12 +73,17 @@ impl UnitRecord {
     }
 }
 
-/// The prepared statements of one lane.
+/// What one lane needs of the ledger.
 pub struct UnitLedger {
     load: i64,
     epoch: i32,
     target: u32,
     incarnation: Vec<String>,
+    statements: Statements,
+}
+
+/// The prepared statements of one lane.
+struct Statements {
     share: Statement,
     record: Statement,
     reject: Statement,
@@ -95,11 +100,60 @@ pub(super) const STORAGE: &str = "
               JOIN pg_catalog.pg_class c ON c.oid = t.relid
              WHERE pg_catalog.pg_relation_filenode(c.oid) IS NOT NULL) x";
 
+/// The ids of the running transaction and of its open subtransactions: each holds an exclusive lock on itself, released
+/// with the savepoint (lmgr.c, XactLockTableInsert; xact.c, CommitSubTransaction). The ids in pg_locks have 32 bits; the
+/// upper half is the current transaction's, corrected where the counter wrapped in between.
+const TRANSACTION_IDS: &str = "
+    WITH top AS (SELECT pg_catalog.pg_current_xact_id()::text::bigint AS xid)
+    SELECT pg_catalog.array_agg(
+             CASE WHEN low >= top.xid & 4294967295 THEN (top.xid >> 32 << 32) | low
+                  ELSE ((top.xid >> 32) + 1 << 32) | low END)
+      FROM top, (SELECT transactionid::text::bigint AS low FROM pg_catalog.pg_locks
+                  WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock'
+                    AND pid = pg_catalog.pg_backend_pid() AND granted) l";
+
 impl Ledger {
     /// Storage of a table now, to be recorded with a load and compared later.
     pub async fn storage(&self, client: &Client, table: u32) -> inrush_core::Result<Vec<String>> {
         let row = client.query_one(STORAGE, &[&table]).await.map_err(crate::failure::server_error)?;
         Ok(row.get(0))
+    }
+}
+
+impl Statements {
+    async fn prepare(
+        ledger: &Ledger,
+        client: &Client,
+        unlogged: bool,
+    ) -> Result<Statements, tokio_postgres::Error> {
+        let suffix = if unlogged { "_unlogged" } else { "" };
+        let share = format!("SELECT 1 FROM {}.loads WHERE id = $1 AND epoch = $2 FOR SHARE", ledger.sql);
+        let record = format!(
+            "INSERT INTO {}.units{suffix}
+                    (load_id, input, first_byte, end_byte, target, rows, rejects, records, lines, xids)
+             SELECT $1, u.input, u.first_byte, u.end_byte, $2, u.rows, u.rejects, u.records, u.lines, $3
+               FROM ROWS FROM (pg_catalog.unnest($4::int[]), pg_catalog.unnest($5::bigint[]),
+                               pg_catalog.unnest($6::bigint[]), pg_catalog.unnest($7::bigint[]),
+                               pg_catalog.unnest($8::bigint[]), pg_catalog.unnest($9::bigint[]),
+                               pg_catalog.unnest($10::bigint[]))
+                    AS u (input, first_byte, end_byte, rows, rejects, records, lines)",
+            ledger.sql
+        );
+        let reject = format!(
+            "INSERT INTO {}.rejects{suffix}
+                    (load_id, input, byte, line, record, column_name, sqlstate, reason, from_server, raw, full_len)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            ledger.sql
+        );
+        // Sent in one go: a lane begins when the last one is answered.
+        let (share, record, reject, storage, xids) = tokio::try_join!(
+            client.prepare(&share),
+            client.prepare(&record),
+            client.prepare(&reject),
+            client.prepare(STORAGE),
+            client.prepare(TRANSACTION_IDS),
+        )?;
+        Ok(Statements { share, record, reject, storage, xids })
     }
 }
 
@@ -110,56 +164,25 @@ impl UnitLedger {
         client: &Client,
         load: &StoredLoad,
     ) -> Result<UnitLedger, tokio_postgres::Error> {
-        let suffix = if load.unlogged { "_unlogged" } else { "" };
         Ok(UnitLedger {
             load: load.id,
             epoch: load.epoch,
             target: load.target,
             incarnation: load.incarnation.clone(),
-            share: client
-                .prepare(&format!(
-                    "SELECT 1 FROM {}.loads WHERE id = $1 AND epoch = $2 FOR SHARE",
-                    ledger.sql
-                ))
-                .await?,
-            record: client
-                .prepare(&format!(
-                    "INSERT INTO {}.units{suffix}
-                            (load_id, input, first_byte, end_byte, target, rows, rejects, records, lines, xids)
-                     SELECT $1, u.input, u.first_byte, u.end_byte, $2, u.rows, u.rejects, u.records, u.lines, $3
-                       FROM ROWS FROM (pg_catalog.unnest($4::int[]), pg_catalog.unnest($5::bigint[]),
-                                       pg_catalog.unnest($6::bigint[]), pg_catalog.unnest($7::bigint[]),
-                                       pg_catalog.unnest($8::bigint[]), pg_catalog.unnest($9::bigint[]),
-                                       pg_catalog.unnest($10::bigint[]))
-                            AS u (input, first_byte, end_byte, rows, rejects, records, lines)",
-                    ledger.sql
-                ))
-                .await?,
-            reject: client
-                .prepare(&format!(
-                    "INSERT INTO {}.rejects{suffix}
-                            (load_id, input, byte, line, record, column_name, sqlstate, reason, from_server, raw, full_len)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-                    ledger.sql
-                ))
-                .await?,
-            storage: client.prepare(STORAGE).await?,
-            // The ids of the running transaction and of its open subtransactions: each holds an exclusive lock
-            // on itself, released with the savepoint (lmgr.c, XactLockTableInsert; xact.c,
-            // CommitSubTransaction). The ids in pg_locks have 32 bits; the upper half is the current
-            // transaction's, corrected where the counter wrapped in between.
-            xids: client
-                .prepare(
-                    "WITH top AS (SELECT pg_catalog.pg_current_xact_id()::text::bigint AS xid)
-                     SELECT pg_catalog.array_agg(
-                              CASE WHEN low >= top.xid & 4294967295 THEN (top.xid >> 32 << 32) | low
-                                   ELSE ((top.xid >> 32) + 1 << 32) | low END)
-                       FROM top, (SELECT transactionid::text::bigint AS low FROM pg_catalog.pg_locks
-                                   WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock'
-                                     AND pid = pg_catalog.pg_backend_pid() AND granted) l",
-                )
-                .await?,
+            statements: Statements::prepare(ledger, client, load.unlogged).await?,
         })
+    }
+
+    /// Has a new session read from the catalog what [`UnitLedger::prepare`] will need, if there is a ledger in this
+    /// schema: it takes some milliseconds, for which a lane need not wait if it is done while others work.
+    pub async fn look_ahead(client: &Client, schema: &str) -> Result<(), tokio_postgres::Error> {
+        let ledger = Ledger::of(schema);
+        let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+        if client.query_one(there, &[&ledger.units_table(false)]).await?.get(0) {
+            let registration = ledger.registration();
+            tokio::try_join!(client.prepare(&registration), Statements::prepare(&ledger, client, false))?;
+        }
+        Ok(())
     }
 
     /// The table has been emptied in this transaction: its storage is this one now.
@@ -169,8 +192,10 @@ impl UnitLedger {
 
     /// First statement of a unit: nobody can take the load over until this transaction ends.
     pub async fn fence(&self, client: &Client) -> Result<(), Failure> {
-        let row =
-            client.query_opt(&self.share, &[&self.load, &self.epoch]).await.map_err(|e| of_statement(&e))?;
+        let row = client
+            .query_opt(&self.statements.share, &[&self.load, &self.epoch])
+            .await
+            .map_err(|e| of_statement(&e))?;
         if row.is_none() {
             return Err(Failure::Fatal(fenced(self.load)));
         }
@@ -180,14 +205,17 @@ impl UnitLedger {
     /// The ids under which rows stored now are found again: of the transaction and its open savepoints. To be
     /// asked before a savepoint is released.
     pub async fn transaction_ids(&self, client: &Client) -> Result<Vec<i64>, Failure> {
-        Ok(client.query_one(&self.xids, &[]).await.map_err(|e| of_statement(&e))?.get(0))
+        Ok(client.query_one(&self.statements.xids, &[]).await.map_err(|e| of_statement(&e))?.get(0))
     }
 
     /// Last statements of a unit: checks that the table is still the one earlier units went into, and records
     /// the unit. The caller commits.
     pub async fn record(&self, client: &Client, unit: &UnitRecord) -> Result<(), Failure> {
-        let now: Vec<String> =
-            client.query_one(&self.storage, &[&self.target]).await.map_err(|e| of_statement(&e))?.get(0);
+        let now: Vec<String> = client
+            .query_one(&self.statements.storage, &[&self.target])
+            .await
+            .map_err(|e| of_statement(&e))?
+            .get(0);
         // New leaves may have come; none that was there may have gone or been rewritten.
         if let Some(gone) = self.incarnation.iter().find(|s| now.binary_search(s).is_err()) {
             return Err(Failure::Fatal(changed_while_loading(self.load, gone)));
@@ -203,7 +231,7 @@ impl UnitLedger {
             unit.ranges.iter().map(|r| i32::try_from(r.input).unwrap_or(i32::MAX)).collect();
         client
             .execute(
-                &self.record,
+                &self.statements.record,
                 &[
                     &self.load,
                     &self.target,
@@ -230,7 +258,7 @@ impl UnitLedger {
         let input = i32::try_from(reject.input).unwrap_or(i32::MAX);
         client
             .execute(
-                &self.reject,
+                &self.statements.reject,
                 &[
                     &self.load,
                     &input,
