@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SESSIONS: &str =
     "FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'inrush load%'";
 const ROWS: usize = 20_000;
+/// A load with these is refused as soon as the table is known.
+const MISNAMED: [&str; 2] = ["--columns", "a,nope"];
 
 /// A table, and a directory with a file for it.
 fn prepared(database: &Database<'_>) -> tempfile::TempDir {
@@ -44,15 +46,16 @@ fn wait_until(database: &Database<'_>, condition: &str) {
 struct Holder(Child, Option<ChildStdin>);
 
 impl Holder {
-    fn of(database: &Database<'_>, lock: &str) -> Holder {
+    fn of(database: &Database<'_>, sql: &str) -> Holder {
         let mut psql = database.server().psql_command(database.name());
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("psql");
         let mut stdin = child.stdin.take().expect("a pipe");
-        writeln!(stdin, "SET application_name = 'holder'; SELECT {lock};").expect("to write to psql");
+        writeln!(stdin, "SET application_name = 'holder'; BEGIN; {sql};").expect("to write to psql");
         wait_until(
             database,
             "EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
-               WHERE application_name = 'holder' AND locktype = 'advisory' AND granted)",
+               WHERE application_name = 'holder' AND granted
+                 AND (locktype = 'advisory' OR mode = 'AccessExclusiveLock'))",
         );
         Holder(child, Some(stdin))
     }
@@ -70,7 +73,7 @@ fn lanes_connect_again_if_the_server_has_ended_what_was_opened_ahead() {
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = prepared(&database);
     // The load waits for its name before its lanes begin.
-    let held = Holder::of(&database, "pg_advisory_lock(hashtextextended('held', 70))");
+    let held = Holder::of(&database, "SELECT pg_advisory_xact_lock(hashtextextended('held', 70))");
     let mut loading =
         load(&database, &dir, &database.url(), &["--jobs", "2", "--load-id", "held", "--unit-bytes", "64K"]);
     let running = Running::start(&mut loading, None);
@@ -114,11 +117,22 @@ fn a_role_with_few_connections_loads_with_what_it_has() {
 fn a_load_that_does_not_begin_leaves_no_session() {
     let database = Postgres::shared(Version::Any).fresh_database();
     let dir = prepared(&database);
-    database.psql("ALTER TABLE t ADD c int");
-    let outcome = run(&mut load(&database, &dir, &database.url(), &[]), None, PATIENCE);
+    let outcome = run(&mut load(&database, &dir, &database.url(), &MISNAMED), None, PATIENCE);
     outcome.expect_code(2);
     wait_until(&database, &format!("count(*) = 0 {SESSIONS}"));
     let log = database.server().log();
     let cut = log.lines().filter(|line| line.contains("incomplete startup packet")).count();
     assert_eq!(cut, 0, "{log}");
+}
+
+#[test]
+fn a_load_that_does_not_begin_waits_for_no_lock() {
+    let database = Postgres::shared(Version::Any).fresh_database();
+    let dir = prepared(&database);
+    run(&mut load(&database, &dir, &database.url(), &[]), None, PATIENCE).expect_code(0);
+    let _held = Holder::of(&database, "LOCK TABLE inrush_ledger.units");
+    let mut refused = load(&database, &dir, &database.url(), &MISNAMED);
+    let outcome = run(&mut refused, None, Duration::from_secs(20));
+    outcome.expect_code(2);
+    assert!(outcome.stderr.contains("error[columns]"), "{outcome:#?}");
 }

@@ -13,12 +13,16 @@ use inrush_sink::connect::{Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::UnitLedger;
 use inrush_source::{Input, InputKind, InputSpec};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Connections that are opened so early at most.
 const MOST: usize = 4;
+/// How long the end of a load that did not begin waits for one of them.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection for a lane, and the runtime that drives it.
 pub(crate) struct Line {
@@ -51,16 +55,26 @@ pub(crate) fn runtime() -> Result<Runtime> {
 }
 
 /// A connection that is being opened.
-pub(crate) struct Opening(JoinHandle<Result<Line>>);
+pub(crate) struct Opening(Receiver<Line>);
 
 impl Opening {
+    /// Opens it in a thread of its own.
+    fn start(options: &Options, conninfo: &ConnInfo) -> Option<Opening> {
+        let (options, conninfo) = (options.clone(), conninfo.clone());
+        let (sender, receiver) = sync_channel(1);
+        // Nobody waits for one that is not wanted any more; it closes as it is dropped.
+        let open = move || drop(Line::open(&options, &conninfo).map(|line| sender.send(line)));
+        std::thread::Builder::new().name("inrush connecting".into()).spawn(open).ok()?;
+        Some(Opening(receiver))
+    }
+
     /// Waits for it. `None` if it could not be opened: that is said when it is tried again.
     pub fn line(self) -> Option<Line> {
-        self.0.join().ok()?.ok()
+        self.0.recv().ok()
     }
 }
 
-/// The first lanes' connections. Those that nobody takes are closed with it.
+/// The first lanes' connections.
 pub(crate) struct Lines(Vec<Opening>);
 
 impl Lines {
@@ -75,16 +89,7 @@ impl Lines {
         } else {
             options.jobs.unwrap_or(lanes)
         };
-        let connecting = (0..lanes.min(MOST)).map_while(|_| {
-            let (options, conninfo) = (options.clone(), conninfo.clone());
-            let name = "inrush connecting".to_owned();
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || Line::open(&options, &conninfo))
-                .ok()
-                .map(Opening)
-        });
-        Lines(connecting.collect())
+        Lines((0..lanes.min(MOST)).map_while(|_| Opening::start(options, conninfo)).collect())
     }
 
     /// The next of them.
@@ -92,10 +97,9 @@ impl Lines {
         self.0.pop()
     }
 
-    /// Closes those that are left.
+    /// Closes those that are left, each when it is there.
     pub fn close(&mut self) {
-        // A connection that the end of the process cuts off in its first steps is a line in the server's log.
-        self.0.drain(..).for_each(|opening| drop(opening.line()));
+        self.0.clear();
     }
 }
 
@@ -110,7 +114,11 @@ fn length(specs: &[InputSpec]) -> Option<u64> {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        self.close();
+        // A connection that the end of the process cuts off in its first steps may be a line in the server's log; but a
+        // lock that somebody holds is not waited for.
+        for opening in self.0.drain(..) {
+            let _ = opening.0.recv_timeout(PATIENCE);
+        }
     }
 }
 
