@@ -62,8 +62,12 @@ impl Opening {
     fn start(options: &Options, conninfo: &ConnInfo) -> Option<Opening> {
         let (options, conninfo) = (options.clone(), conninfo.clone());
         let (sender, receiver) = sync_channel(1);
-        // Nobody waits for one that is not wanted any more; it closes as it is dropped.
-        let open = move || drop(Line::open(&options, &conninfo).map(|line| sender.send(line)));
+        let open = move || {
+            if let Ok(line) = Line::open(&options, &conninfo) {
+                // If it is not wanted any more it comes back, and is closed.
+                let _ = sender.send(line);
+            }
+        };
         std::thread::Builder::new().name("inrush connecting".into()).spawn(open).ok()?;
         Some(Opening(receiver))
     }
