@@ -6,10 +6,11 @@ use crate::format::sniff_sample;
 use crate::levers::LeverOptions;
 use crate::options::{LedgerChoice, Options, Via};
 use crate::plan::single_unit;
+use crate::session::connect_lane;
 use inrush_core::{Code, Error, Result};
 use inrush_decode::sniff::Sniffed;
 use inrush_sink::catalog::direct::load_library_if_there;
-use inrush_sink::connect::{Connected, connect};
+use inrush_sink::connect::Connected;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::UnitLedger;
 use inrush_source::{Input, InputKind, InputSpec};
@@ -35,7 +36,7 @@ impl Line {
     fn open(options: &Options, conninfo: &ConnInfo) -> Result<Line> {
         let runtime = runtime()?;
         let connected = runtime.block_on(async {
-            let connected = connect(conninfo, "inrush load").await?;
+            let connected = connect_lane(conninfo).await?;
             if matches!(options.via, Via::Auto | Via::Direct) {
                 let _ = load_library_if_there(&connected.client).await;
             }

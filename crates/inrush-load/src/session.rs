@@ -6,6 +6,7 @@ use crate::plan::WirePath;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::direct::LOAD_LIBRARY;
 use inrush_sink::connect::{Connected, connect};
+use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
 use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, server_error};
 use inrush_sink::ledger::UnitLedger;
@@ -29,12 +30,17 @@ pub(crate) struct Session {
     merges: Vec<Statements>,
 }
 
+/// Connects a lane, or what will be one.
+pub(crate) async fn connect_lane(conninfo: &ConnInfo) -> Result<Connected> {
+    connect(conninfo, "inrush load").await
+}
+
 impl Session {
     /// Connects, and records the backend in the ledger before it can do anything.
     ///
     /// `lane` is told which backend it has now.
     pub async fn open(job: &Job, lane: &inrush_profile::Lane) -> Result<Session> {
-        Session::over(connect(&job.conninfo, "inrush load").await?, job, lane).await
+        Session::over(connect_lane(&job.conninfo).await?, job, lane).await
     }
 
     /// [`Session::open`] over a connection that is there.

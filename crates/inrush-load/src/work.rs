@@ -99,8 +99,7 @@ pub(crate) fn work(
 
 /// Chooses levers by what the first seconds show. That nothing comes of it does not stop the load.
 fn choose(job: &Job, options: &Options, notice: &(dyn Fn(&str) + Sync)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return };
+    let Ok(runtime) = ahead::runtime() else { return };
     match runtime.block_on(levers::after_first_seconds(job, options, notice)) {
         Ok(pulled) => {
             for pulled in &pulled {

@@ -67,21 +67,24 @@ pub struct Facts {
 pub async fn facts(client: &Client) -> Result<Facts> {
     let row = client
         .query_typed_one(
-            "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
-                    pg_catalog.current_setting('server_version'), \
-                    pg_catalog.current_setting('server_encoding'), \
-                    pg_catalog.current_setting('TimeZone'), \
-                    pg_catalog.current_setting('DateStyle'), \
-                    pg_catalog.current_setting('IntervalStyle'), \
-                    pg_catalog.current_setting('wal_level'), \
-                    pg_catalog.current_setting('is_superuser')::pg_catalog.bool, \
-                    pg_catalog.pg_is_in_recovery(), \
-                    pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool, \
-                    d.datname::pg_catalog.text, d.oid, current_user::pg_catalog.text, \
-                    pg_catalog.current_setting('max_connections')::pg_catalog.int4, \
-                    EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush') \
-             FROM pg_catalog.pg_database d \
-             WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()",
+            &format!(
+                "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+                        pg_catalog.current_setting('server_version'), \
+                        pg_catalog.current_setting('server_encoding'), \
+                        pg_catalog.current_setting('TimeZone'), \
+                        pg_catalog.current_setting('DateStyle'), \
+                        pg_catalog.current_setting('IntervalStyle'), \
+                        pg_catalog.current_setting('wal_level'), \
+                        pg_catalog.current_setting('is_superuser')::pg_catalog.bool, \
+                        pg_catalog.pg_is_in_recovery(), \
+                        pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool, \
+                        d.datname::pg_catalog.text, d.oid, current_user::pg_catalog.text, \
+                        pg_catalog.current_setting('max_connections')::pg_catalog.int4, \
+                        {} \
+                 FROM pg_catalog.pg_database d \
+                 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()",
+                direct::IS_THERE
+            ),
             &[],
         )
         .await

@@ -19,9 +19,8 @@ pub(super) fn lookup(needles: Needles) -> Option<Lookup> {
     // The one index whose low four bits are those of 0.
     table[0] = 1;
     for (i, needle) in needles.into_iter().enumerate() {
-        let known = needles[..i].contains(&needle);
-        let clash = needles[..i].iter().any(|other| other & 15 == needle & 15);
-        if !needle.is_ascii() || (clash && !known) {
+        let clashes = needles[..i].iter().any(|&other| other != needle && other & 15 == needle & 15);
+        if clashes || !needle.is_ascii() {
             return None;
         }
         table[usize::from(needle & 15)] = needle;

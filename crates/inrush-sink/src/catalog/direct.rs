@@ -8,11 +8,13 @@ use tokio_postgres::Client;
 /// Loads the extension's library into a session: only then does it take `FORMAT inrush`.
 pub const LOAD_LIBRARY: &str = "SELECT inrush.version()";
 
+/// Whether the database has the extension.
+pub(super) const IS_THERE: &str =
+    "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush')";
+
 /// [`LOAD_LIBRARY`] in a database that has the extension.
 pub async fn load_library_if_there(client: &Client) -> Result<(), tokio_postgres::Error> {
-    let there =
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush')";
-    match client.query_one(there, &[]).await?.get(0) {
+    match client.query_one(&format!("SELECT {IS_THERE}"), &[]).await?.get(0) {
         true => client.batch_execute(LOAD_LIBRARY).await,
         false => Ok(()),
     }

@@ -127,7 +127,7 @@ impl Ledger {
         }
         self.end_backends(client, load.id, std::time::Duration::from_secs(2), |_| ()).await?;
         let units = self.units_table(load.unlogged);
-        let rejects = format!("{}.rejects{}", self.sql, if load.unlogged { "_unlogged" } else { "" });
+        let rejects = self.rejects_table(load.unlogged);
         let tx = client.transaction().await.map_err(server_error)?;
         // Raising the epoch waits for units in flight and fences whoever still runs the load.
         tx.execute(

@@ -152,6 +152,11 @@ impl Ledger {
         format!("{}.{}", self.sql, if unlogged { "units_unlogged" } else { "units" })
     }
 
+    /// The table that holds the rejects of a load.
+    fn rejects_table(&self, unlogged: bool) -> String {
+        format!("{}.{}", self.sql, if unlogged { "rejects_unlogged" } else { "rejects" })
+    }
+
     /// Ends the recorded backends of a load that are still there: waits `grace` for them to go by
     /// themselves (a killed client's backends end within milliseconds), then terminates them.
     ///
@@ -273,13 +278,12 @@ impl Ledger {
         load: &StoredLoad,
         mut each: impl FnMut(Reject) -> Result<()>,
     ) -> Result<()> {
-        let suffix = if load.unlogged { "_unlogged" } else { "" };
         let rows = client
             .query_raw(
                 &format!(
                     "SELECT input, byte, line, record, column_name, sqlstate, reason, from_server, raw, full_len
-                       FROM {}.rejects{suffix} WHERE load_id = $1 ORDER BY input, byte",
-                    self.sql
+                       FROM {} WHERE load_id = $1 ORDER BY input, byte",
+                    self.rejects_table(load.unlogged)
                 ),
                 [&load.id],
             )

@@ -126,10 +126,9 @@ impl Statements {
         client: &Client,
         unlogged: bool,
     ) -> Result<Statements, tokio_postgres::Error> {
-        let suffix = if unlogged { "_unlogged" } else { "" };
         let share = format!("SELECT 1 FROM {}.loads WHERE id = $1 AND epoch = $2 FOR SHARE", ledger.sql);
         let record = format!(
-            "INSERT INTO {}.units{suffix}
+            "INSERT INTO {}
                     (load_id, input, first_byte, end_byte, target, rows, rejects, records, lines, xids)
              SELECT $1, u.input, u.first_byte, u.end_byte, $2, u.rows, u.rejects, u.records, u.lines, $3
                FROM ROWS FROM (pg_catalog.unnest($4::int[]), pg_catalog.unnest($5::bigint[]),
@@ -137,13 +136,13 @@ impl Statements {
                                pg_catalog.unnest($8::bigint[]), pg_catalog.unnest($9::bigint[]),
                                pg_catalog.unnest($10::bigint[]))
                     AS u (input, first_byte, end_byte, rows, rejects, records, lines)",
-            ledger.sql
+            ledger.units_table(unlogged)
         );
         let reject = format!(
-            "INSERT INTO {}.rejects{suffix}
+            "INSERT INTO {}
                     (load_id, input, byte, line, record, column_name, sqlstate, reason, from_server, raw, full_len)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-            ledger.sql
+            ledger.rejects_table(unlogged)
         );
         // Sent in one go: a lane begins when the last one is answered.
         let (share, record, reject, storage, xids) = tokio::try_join!(
