@@ -89,6 +89,8 @@ codes! {
     Local = "local",
     /// A file Inrush writes (report, rejects) could not be written.
     Output = "output",
+    /// The spill log on disk is damaged, in use, or cannot be written.
+    Spill = "spill",
     /// A bug in Inrush.
     Internal = "internal",
 }

@@ -9,6 +9,7 @@ pub mod binary;
 pub mod columnar;
 pub mod csv;
 pub mod encoding;
+pub mod line;
 pub mod ndjson;
 mod scan;
 pub mod sniff;

@@ -13,8 +13,10 @@ pub mod copy_text;
 pub mod frames;
 mod session;
 mod types;
+mod value;
 
 pub use session::{IntervalStyle, Session};
+pub use value::ValueEncoder;
 
 /// The encoder does not know what the server would make of the value in this column (index into the
 /// encoder's columns). Not an error: the row goes as text.

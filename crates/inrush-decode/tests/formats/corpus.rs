@@ -1,6 +1,7 @@
 //! What fuzzing has kept for the decoders.
 
 use crate::decode;
+use crate::line_check::line_protocol;
 use crate::replay::replay;
 
 #[test]
@@ -9,6 +10,7 @@ fn kept_inputs_decode_as_they_should() {
     replay("decode_text", decode::text);
     replay("decode_binary", decode::binary);
     replay("decode_ndjson", decode::ndjson);
+    replay("line_protocol", line_protocol);
 }
 
 #[cfg(feature = "columnar")]

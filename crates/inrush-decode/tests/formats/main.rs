@@ -13,6 +13,9 @@ mod csv;
 mod decode;
 #[path = "../../../../fuzz/src/dialects.rs"]
 mod dialects;
+mod line;
+#[path = "../../../../fuzz/src/line.rs"]
+mod line_check;
 mod ndjson;
 #[path = "../../../../fuzz/src/replay.rs"]
 mod replay;
