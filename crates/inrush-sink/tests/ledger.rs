@@ -6,9 +6,17 @@ use inrush_sink::conninfo;
 use inrush_sink::ledger::Ledger;
 use inrush_testkit::{Postgres, require_server};
 
-/// What a program of version 1 left.
-const VERSION_1: &str = "DROP TABLE inrush_ledger.levers, inrush_ledger.settings;
-     UPDATE inrush_ledger.version SET version = 1";
+/// What versions 2 and 3 have added.
+const OF_2: &str = "DROP TABLE inrush_ledger.levers, inrush_ledger.settings";
+const OF_3: &str = "DROP TABLE inrush_ledger.windowed, inrush_ledger.windows, inrush_ledger.partitions,
+     inrush_ledger.offsets, inrush_ledger.offsets_unlogged, inrush_ledger.requests, inrush_ledger.requests_unlogged,
+     inrush_ledger.progress, inrush_ledger.progress_unlogged, inrush_ledger.dead_letters,
+     inrush_ledger.dead_letters_unlogged";
+
+fn make_old(version: i32) -> String {
+    let newer = if version == 1 { OF_2 } else { "SELECT" };
+    format!("{OF_3}; {newer}; UPDATE inrush_ledger.version SET version = {version}")
+}
 
 async fn open(dsn: &str) -> Connected {
     let info = conninfo::resolve(Some(dsn), &|_| None).expect("settings").expect("a server");
@@ -27,8 +35,8 @@ async fn an_older_ledger_is_brought_up_to_date() {
                    FROM information_schema.columns WHERE table_schema = 'inrush_ledger'";
     let made = database.psql(shape);
     database.psql("INSERT INTO inrush_ledger.units VALUES (1, 0, 0, 9, 1, 2, 0, 2, 2, '{3}')");
-    for _ in 0..3 {
-        database.psql(VERSION_1);
+    for version in [1, 2, 1, 2] {
+        database.psql(&make_old(version));
         let (a, b) = tokio::join!(
             Ledger::open(&mut first.client, "inrush_ledger", true),
             Ledger::open(&mut second.client, "inrush_ledger", false)
@@ -47,8 +55,9 @@ async fn only_its_owner_brings_it_up_to_date() {
     Ledger::open(&mut owner.client, "inrush_ledger", true).await.unwrap().unwrap();
     let role = format!("ledger_{}", std::process::id());
     database.psql(&format!(
-        "{VERSION_1}; CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA inrush_ledger TO {role};
-         GRANT ALL ON ALL TABLES IN SCHEMA inrush_ledger TO {role}"
+        "{}; CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA inrush_ledger TO {role};
+         GRANT ALL ON ALL TABLES IN SCHEMA inrush_ledger TO {role}",
+        make_old(1)
     ));
     let mut other = open(&database.url().replace("postgres@", &format!("{role}@"))).await;
     let refused = Ledger::open(&mut other.client, "inrush_ledger", true).await.unwrap_err();

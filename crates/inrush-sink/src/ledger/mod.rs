@@ -23,6 +23,7 @@ mod levers;
 mod recover;
 mod schema;
 mod settings;
+pub mod stream;
 mod unit;
 
 pub use admin::{LoadSummary, UndoOutcome};
@@ -147,14 +148,19 @@ impl Ledger {
         Ledger { schema: schema.to_owned(), sql: quote_ident(schema) }
     }
 
+    /// A table of the ledger, as SQL names it.
+    pub fn table(&self, name: &str) -> String {
+        format!("{}.{name}", self.sql)
+    }
+
     /// The table that holds the units of a load.
     fn units_table(&self, unlogged: bool) -> String {
-        format!("{}.{}", self.sql, if unlogged { "units_unlogged" } else { "units" })
+        self.table(if unlogged { "units_unlogged" } else { "units" })
     }
 
     /// The table that holds the rejects of a load.
     fn rejects_table(&self, unlogged: bool) -> String {
-        format!("{}.{}", self.sql, if unlogged { "rejects_unlogged" } else { "rejects" })
+        self.table(if unlogged { "rejects_unlogged" } else { "rejects" })
     }
 
     /// Ends the recorded backends of a load that are still there: waits `grace` for them to go by

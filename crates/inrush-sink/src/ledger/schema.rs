@@ -6,7 +6,7 @@ use inrush_core::{Code, Error, Result, quote_ident};
 use tokio_postgres::Client;
 
 /// Version of the tables this program writes. Raise it together with an upgrade step.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 
 /// The tables of version 1. `$schema` is replaced. Column by column:
 /// `loads.key` hash of what makes two commands the same load; `incarnation` `oid:filenode` of the target's
@@ -75,7 +75,7 @@ CREATE UNLOGGED TABLE $schema.rejects_unlogged (LIKE $schema.rejects INCLUDING A
 
 /// What makes version n + 2 from version n + 1: a new ledger goes the same way. A step may only add what programs
 /// of the version before pass over: one of their loads may be running.
-const UPGRADES: [&str; 1] = [
+const UPGRADES: [&str; 2] = [
     // `levers`: changes that a load has made to its table and that have to be taken back, in the order they were
     // made; `settings`: what `inrush advise --apply` has set, and what was set before (null: nothing).
     r"
@@ -98,6 +98,107 @@ CREATE TABLE $schema.settings (
   applied_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
   undone_at timestamptz
 );
+",
+    // Time-windowed tables: `windowed`, their windows: `windows`. Instants (`start`, `retired_to`, `up_to`) are in the
+    // binary form of the time column: microseconds since 2000-01-01, days for a date, the number itself for bigint.
+    // Streams: `partitions`, one row for each partition of a source that can be read again, with the number of lanes its
+    // rows are spread over; `offsets`, for each of its lanes what it reads next; `requests`, the same for the bodies of
+    // requests that have a key; `progress`, the largest event time that a lane has committed of a source into a table;
+    // `dead_letters`, rows that were refused. What has a twin `_unlogged` goes there where the rows do.
+    r"
+CREATE TABLE $schema.windowed (
+  relid oid PRIMARY KEY,
+  name text NOT NULL,
+  time_column text NOT NULL,
+  unit text CHECK (unit IN ('s', 'ms', 'us', 'ns')),
+  width bigint NOT NULL CHECK (width > 0),
+  keep bigint CHECK (keep > 0),
+  max_size bigint CHECK (max_size > 0),
+  min_free bigint CHECK (min_free > 0),
+  ahead int NOT NULL CHECK (ahead > 0),
+  lanes int NOT NULL DEFAULT 1 CHECK (lanes > 0),
+  key_column text,
+  tablespaces text[] NOT NULL DEFAULT '{}',
+  unlogged boolean NOT NULL,
+  index_kind text NOT NULL CHECK (index_kind IN ('brin', 'brin-at-close', 'none')),
+  pages_per_range int NOT NULL DEFAULT 128,
+  late text NOT NULL CHECK (late IN ('reject', 'overflow', 'drop')),
+  overflow oid,
+  idle bigint NOT NULL DEFAULT 10000000 CHECK (idle > 0),
+  retired_to bigint,
+  created_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+CREATE TABLE $schema.windows (
+  relid oid NOT NULL,
+  start bigint NOT NULL,
+  stop bigint NOT NULL CHECK (stop > start),
+  top oid NOT NULL,
+  top_name text NOT NULL,
+  leaf oid NOT NULL,
+  leaf_name text NOT NULL,
+  lane int NOT NULL,
+  state text NOT NULL CHECK (state IN ('open', 'closed', 'retiring')),
+  summarized_to bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (relid, start, lane)
+);
+CREATE TABLE $schema.partitions (
+  source text NOT NULL,
+  partition text NOT NULL,
+  first bigint NOT NULL,
+  lanes int NOT NULL,
+  epoch int NOT NULL DEFAULT 1,
+  claimed_by text NOT NULL,
+  claimed_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  PRIMARY KEY (source, partition)
+);
+CREATE TABLE $schema.offsets (
+  source text NOT NULL,
+  partition text NOT NULL,
+  lane int NOT NULL,
+  epoch int NOT NULL,
+  next bigint NOT NULL,
+  PRIMARY KEY (source, partition, lane)
+) WITH (fillfactor = 50);
+CREATE UNLOGGED TABLE $schema.offsets_unlogged (LIKE $schema.offsets INCLUDING ALL);
+CREATE TABLE $schema.requests (
+  source text NOT NULL,
+  key text NOT NULL,
+  lane int NOT NULL,
+  lanes int NOT NULL,
+  head bytea NOT NULL,
+  next bigint NOT NULL,
+  at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  PRIMARY KEY (source, key, lane)
+);
+CREATE INDEX requests_at ON $schema.requests (at);
+CREATE UNLOGGED TABLE $schema.requests_unlogged (LIKE $schema.requests INCLUDING ALL);
+CREATE TABLE $schema.progress (
+  relid oid NOT NULL,
+  source text NOT NULL,
+  lane int NOT NULL,
+  up_to bigint NOT NULL,
+  rows bigint NOT NULL,
+  at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  PRIMARY KEY (relid, source, lane)
+) WITH (fillfactor = 50);
+CREATE UNLOGGED TABLE $schema.progress_unlogged (LIKE $schema.progress INCLUDING ALL);
+CREATE TABLE $schema.dead_letters (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+  source text NOT NULL,
+  partition text NOT NULL,
+  position bigint NOT NULL,
+  line bigint,
+  target text NOT NULL,
+  column_name text,
+  sqlstate text NOT NULL,
+  reason text NOT NULL,
+  from_server boolean NOT NULL,
+  raw bytea NOT NULL
+);
+CREATE INDEX dead_letters_at ON $schema.dead_letters (at);
+CREATE INDEX dead_letters_from ON $schema.dead_letters (source, partition);
+CREATE UNLOGGED TABLE $schema.dead_letters_unlogged (LIKE $schema.dead_letters INCLUDING ALL);
 ",
 ];
 const _: () = assert!(UPGRADES.len() as i32 == VERSION - 1);
