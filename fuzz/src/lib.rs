@@ -14,7 +14,9 @@ pub mod decode;
 pub mod decompress;
 pub mod dialects;
 pub mod encode;
+pub mod line;
 #[path = "../../crates/inrush-source/tests/reference/mod.rs"]
 pub mod reference;
 #[path = "../../crates/inrush-decode/tests/formats/runner.rs"]
 pub mod runner;
+pub mod spill;
