@@ -34,7 +34,8 @@ for what; do
     extension) wanted="$wanted pgxs:$(server_dev)" ;;
     deb) wanted="$wanted dpkg-buildpackage:dpkg-dev dh:debhelper fakeroot:fakeroot pg_buildext:postgresql-server-dev-all" ;;
     test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
-                  bison:bison flex:flex setpriv:util-linux python3:python3 pgxs:$(server_dev) /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
+                  bison:bison flex:flex setpriv:util-linux python3:python3 curl:curl java:default-jre-headless
+                  pgxs:$(server_dev) /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
     *) say "unknown: $what (build, test, fuzz, extension, deb)"; exit 2 ;;
     esac
 done

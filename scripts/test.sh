@@ -26,7 +26,17 @@ servers() {
     fi
 }
 
+# The same for a Kafka broker.
+broker() {
+    if sh tests/kafka.sh; then
+        export INRUSH_TEST_REQUIRE_KAFKA=1
+    else
+        echo "tests that need Kafka will say that they are skipped" >&2
+    fi
+}
+
 part "fetch PostgreSQL 16 and 18" servers
+part "fetch Kafka" broker
 # One that fails does not keep the others from running.
 failed=
 extension() { RECOVERY=small sh tests/extension.sh || failed=1; }

@@ -7,12 +7,15 @@
 
 pub mod fixtures;
 mod installation;
+mod kafka;
 mod postgres;
 pub mod proxy;
 mod server_user;
 
 pub use installation::{Installation, USUAL_BLOCK_SIZE, Version};
+pub use kafka::Kafka;
 pub use postgres::{Database, Postgres, ServerOptions, StopMode};
+pub(crate) use postgres::{free_port, wait_for_exit};
 pub use server_user::ServerUser;
 
 /// Ends the test early, loudly, when a PostgreSQL version is not installed: prints
@@ -22,6 +25,18 @@ pub use server_user::ServerUser;
 macro_rules! require_server {
     ($version:expr) => {
         if !$crate::Installation::have_or_say_skipped($version) {
+            return;
+        }
+    };
+}
+
+/// Ends the test early, loudly, when there is no Kafka broker: prints `SKIPPED: needs a Kafka broker ...` to standard
+/// error past the capture of the test runner and returns from the calling function. With
+/// `INRUSH_TEST_REQUIRE_KAFKA=1` it panics instead.
+#[macro_export]
+macro_rules! require_kafka {
+    () => {
+        if !$crate::Kafka::have_or_say_skipped() {
             return;
         }
     };

@@ -450,7 +450,7 @@ fn guard(dir: &Path) -> Child {
         .expect("to run sh")
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port of the loopback address");
     listener.local_addr().expect("a bound socket has an address").port()
 }
@@ -469,7 +469,7 @@ fn signal(child: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
-fn wait_for_exit(child: &mut Child) {
+pub(crate) fn wait_for_exit(child: &mut Child) {
     let began = Instant::now();
     while child.try_wait().expect("to wait for our own child").is_none() {
         if began.elapsed() > PATIENCE {

@@ -1,0 +1,546 @@
+//! Kafka: exactly once. The group decides who reads a partition, the ledger from where.
+//!
+//! A partition that is assigned is paused until it has been claimed in the ledger, and read from the smallest offset of
+//! its lanes. What brokers have as committed offsets is for people to look at: nothing is read from there.
+
+mod gather;
+
+use super::replay::{Claimed, Replay};
+use super::{Feeder, Piece, reading};
+use crate::config::{FormatName, Kafka, Start};
+use crate::part::{Positions, Reading, Source};
+use gather::{Gathered, Gathering};
+use inrush_core::{Code, Error, Result};
+use inrush_sink::ledger::stream::PartitionName;
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message;
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{Offset, Statistics, TopicPartitionList};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// How long one poll waits.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long messages are taken without a look at anything else.
+const ROUND: Duration = Duration::from_millis(5);
+
+/// How long messages gather before they are handed on, if there are not enough for a part.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// How long a broker is asked.
+const ASK: Duration = Duration::from_secs(10);
+
+/// How often brokers are told how far we are.
+const TELL: Duration = Duration::from_secs(1);
+
+/// First and longest pause before a partition is claimed again whose rows could not be stored.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Partitions that are claimed at a time: each claim is a connection.
+const CLAIMS: usize = 4;
+
+/// What the input needs as it is: settings of the user that would change it are refused.
+const OURS: [&str; 6] = [
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "group.id",
+    "auto.offset.reset",
+    "partition.assignment.strategy",
+    "group.protocol",
+];
+
+/// Topic and number.
+type PartitionKey = (String, i32);
+
+/// How far a partition has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reached {
+    /// What is behind us, stored.
+    position: i64,
+    /// Whether that is all that we have been given.
+    all: bool,
+}
+
+/// What the client calls back for.
+struct Context {
+    source: Arc<Source>,
+    /// What is assigned, and by which assignment: a partition that comes back is not the same.
+    assigned: Mutex<(u64, HashMap<PartitionKey, u64>)>,
+    reached: Mutex<HashMap<PartitionKey, Reached>>,
+}
+
+impl Context {
+    fn assigned(&self) -> MutexGuard<'_, (u64, HashMap<PartitionKey, u64>)> {
+        self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reached(&self) -> MutexGuard<'_, HashMap<PartitionKey, Reached>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        match level {
+            RDKafkaLogLevel::Emerg
+            | RDKafkaLogLevel::Alert
+            | RDKafkaLogLevel::Critical
+            | RDKafkaLogLevel::Error => {
+                tracing::warn!(input = self.source.name, facility, message);
+            }
+            _ => tracing::debug!(input = self.source.name, facility, message),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(input = self.source.name, %error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let (assignments, keys) = &*self.assigned();
+        let reached = self.reached();
+        let lag_of = |key: &PartitionKey| {
+            let reached = reached.get(key)?;
+            let found = statistics.topics.get(&key.0)?.partitions.get(&key.1)?;
+            // Behind the last message there may be marks of transactions, which are no messages.
+            let passed = if reached.all && found.fetchq_cnt == 0 { found.next_offset } else { 0 };
+            // Of transactions that are under way nothing can be read: their messages are not counted.
+            (found.ls_offset >= 0).then(|| (found.ls_offset - reached.position.max(passed)).max(0))
+        };
+        let lag: Option<i64> = keys.keys().map(lag_of).sum();
+        self.source.counters.lag.store(lag.filter(|_| *assignments > 0).unwrap_or(-1), Relaxed);
+    }
+}
+
+impl ConsumerContext for Context {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
+        let keys = list.elements().iter().map(|e| (e.topic().to_owned(), e.partition())).collect::<Vec<_>>();
+        let mut assigned = self.assigned();
+        assigned.0 += 1;
+        let number = assigned.0;
+        let done = match event {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
+                assigned.1.extend(keys.into_iter().map(|key| (key, number)));
+                // Any offset, so that brokers are not asked for the committed one; paused until the right one is known.
+                list.set_all_offsets(Offset::Offset(0))
+                    .and_then(|()| consumer.assign(list))
+                    .and_then(|()| consumer.pause(list))
+            }
+            _ => {
+                keys.iter().for_each(|key| {
+                    assigned.1.remove(key);
+                });
+                consumer.unassign()
+            }
+        };
+        if let Err(error) = done {
+            tracing::warn!(input = self.source.name, %error, "partitions could not be taken over");
+        }
+    }
+}
+
+/// One partition that is read.
+struct Active {
+    /// The assignment it was claimed under.
+    assignment: u64,
+    claimed: Claimed,
+    replay: Arc<Replay>,
+    table: Option<String>,
+    /// The offset that comes next.
+    expected: i64,
+    gathering: Gathering,
+    /// What brokers were told last.
+    told: i64,
+    /// Whether the client knows of it as [`Reached::all`].
+    known_as_all: bool,
+}
+
+impl Active {
+    fn reached(&self) -> Reached {
+        let position = self.claimed.origin.settled().unwrap_or(0).max(self.claimed.restart);
+        Reached { position, all: position >= self.expected }
+    }
+}
+
+/// When a partition may be claimed again, and the pause after that.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    at: Instant,
+    pause: Duration,
+}
+
+/// What a claim has found.
+struct Found {
+    key: PartitionKey,
+    assignment: u64,
+    claimed: Option<(Arc<Replay>, Claimed, (i64, i64))>,
+}
+
+/// One Kafka input.
+struct Reader {
+    config: Kafka,
+    source: Arc<Source>,
+    feeder: Feeder,
+    reading: Reading,
+    handle: tokio::runtime::Handle,
+    consumer: Arc<BaseConsumer<Context>>,
+    active: HashMap<PartitionKey, Active>,
+    /// Partitions whose claim is under way.
+    claiming: HashSet<PartitionKey>,
+    claims: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
+    at_a_time: Arc<Semaphore>,
+    again: HashMap<PartitionKey, Again>,
+    /// There is no memory, or there are too many refused rows: nothing is taken from the broker.
+    full: bool,
+    told: Instant,
+}
+
+/// Reads until the process stops. Polling blocks: it has a thread of its own.
+///
+/// # Errors
+/// Code `usage`, for settings that librdkafka does not take.
+pub(crate) async fn run(config: Kafka, source: Arc<Source>, feeder: Feeder) -> Result<()> {
+    let handle = tokio::runtime::Handle::current();
+    let reader = Reader::new(config, source, feeder, handle)?;
+    let (done, ended) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("inrush-kafka".to_owned())
+        .spawn(move || {
+            // Nobody waits if the process has given up.
+            let _ = done.send(reader.run());
+        })
+        .map_err(|e| Error::new(Code::Internal, format!("no thread for Kafka: {e}")))?;
+    ended.await.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the Kafka input broke")))
+}
+
+impl Reader {
+    fn new(
+        config: Kafka,
+        source: Arc<Source>,
+        feeder: Feeder,
+        handle: tokio::runtime::Handle,
+    ) -> Result<Reader> {
+        let bad = |e: &KafkaError| {
+            Error::new(Code::Usage, format!("input {:?}: {e}", config.name))
+                .hint("Settings are those of librdkafka (CONFIGURATION.md).")
+        };
+        let reading = reading(config.format, &config.csv_columns, &config.name)?;
+        let mut settings = ClientConfig::new();
+        settings
+            .set("bootstrap.servers", &config.brokers)
+            .set("group.id", &config.group)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            // A position that is not there any more is looked into, not passed over: see `check`.
+            .set("auto.offset.reset", "error")
+            .set("isolation.level", "read_committed")
+            .set("statistics.interval.ms", "5000")
+            .set("partition.assignment.strategy", "range,roundrobin")
+            .set("session.timeout.ms", "15000")
+            .set("queued.max.messages.kbytes", "16384")
+            .set("client.id", "inrush");
+        for (name, value) in &config.settings {
+            if OURS.contains(&name.as_str()) {
+                return Err(Error::new(
+                    Code::Usage,
+                    format!(
+                        "input {:?}: {name} is not to be set: offsets are kept in the database",
+                        config.name
+                    ),
+                ));
+            }
+            settings.set(name, value);
+        }
+        source.counters.lag.store(-1, Relaxed);
+        let context =
+            Context { source: Arc::clone(&source), assigned: Mutex::default(), reached: Mutex::default() };
+        let consumer: BaseConsumer<Context> = settings.create_with_context(context).map_err(|e| bad(&e))?;
+        let topics: Vec<&str> = config.topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics).map_err(|e| bad(&e))?;
+        Ok(Reader {
+            config,
+            source,
+            feeder,
+            reading,
+            handle,
+            consumer: Arc::new(consumer),
+            active: HashMap::new(),
+            claiming: HashSet::new(),
+            claims: mpsc::channel(),
+            at_a_time: Arc::new(Semaphore::new(CLAIMS)),
+            again: HashMap::new(),
+            full: false,
+            told: Instant::now(),
+        })
+    }
+
+    fn run(mut self) -> Result<()> {
+        let consumer = Arc::clone(&self.consumer);
+        while !self.feeder.is_stopping() {
+            self.settle_assignment();
+            let until = Instant::now() + ROUND;
+            let mut wait = POLL;
+            while let Some(polled) = consumer.poll(wait) {
+                match polled {
+                    Ok(message) => self.take(&message),
+                    Err(error) => self.polled_error(&error)?,
+                }
+                if Instant::now() >= until {
+                    break;
+                }
+                wait = Duration::ZERO;
+            }
+            self.hand_on(false);
+            if self.told.elapsed() > TELL {
+                self.tell(CommitMode::Async);
+            }
+        }
+        self.hand_on(true);
+        for active in self.active.values_mut() {
+            self.handle.block_on(active.claimed.settled());
+        }
+        self.tell(CommitMode::Sync);
+        Ok(())
+    }
+
+    fn polled_error(&self, error: &KafkaError) -> Result<()> {
+        match error {
+            // Which partition it is of is not told. A claim looks at what there is.
+            KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset) => {
+                tracing::debug!(input = self.source.name, %error, "a position is not there");
+                self.active.values().for_each(|active| active.claimed.origin.spoil());
+            }
+            KafkaError::MessageConsumptionFatal(_) => {
+                return Err(Error::new(Code::SourceRead, format!("{}: {error}", self.source.name)));
+            }
+            _ => tracing::debug!(input = self.source.name, %error, "poll"),
+        }
+        Ok(())
+    }
+
+    /// Claims what has been assigned, drops what is not ours any more, and begins again what has become void.
+    fn settle_assignment(&mut self) {
+        let assigned = self.consumer.context().assigned().1.clone();
+        // What is under way of these may still be committed, until the next reader claims them.
+        self.active.retain(|key, active| assigned.get(key) == Some(&active.assignment));
+        let stale: Vec<PartitionKey> = self
+            .active
+            .iter()
+            .filter(|(_, active)| active.claimed.origin.is_stale())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in stale {
+            self.pause(&key, true);
+            let had_success =
+                self.active.remove(&key).is_some_and(|active| active.claimed.origin.settled().is_some());
+            if had_success {
+                self.again.remove(&key);
+            }
+            self.later(key);
+        }
+        self.again.retain(|key, _| assigned.contains_key(key));
+        for (key, assignment) in &assigned {
+            let now = self.again.get(key).is_none_or(|again| again.at <= Instant::now());
+            if now && !self.active.contains_key(key) && self.claiming.insert(key.clone()) {
+                self.start_claim(key.clone(), *assignment);
+            }
+        }
+        while let Ok(found) = self.claims.1.try_recv() {
+            self.claiming.remove(&found.key);
+            // Of an assignment that has gone: claimed again.
+            if assigned.get(&found.key) == Some(&found.assignment)
+                && !self.begin(&found.key, found.assignment, found.claimed)
+            {
+                self.later(found.key);
+            }
+        }
+    }
+
+    /// The next claim of a partition waits, longer each time.
+    fn later(&mut self, key: PartitionKey) {
+        let again = self.again.entry(key).or_insert(Again { at: Instant::now(), pause: AGAIN.0 });
+        again.at = Instant::now() + again.pause;
+        again.pause = (again.pause * 2).min(AGAIN.1);
+    }
+
+    /// Begins to read what has been claimed. `false` if it cannot be read now.
+    fn begin(
+        &mut self,
+        key: &PartitionKey,
+        assignment: u64,
+        claimed: Option<(Arc<Replay>, Claimed, (i64, i64))>,
+    ) -> bool {
+        let Some((replay, claimed, there)) = claimed else { return false };
+        let Some(expected) = self.check(&replay, claimed.restart, there) else { return false };
+        tracing::info!(
+            input = self.source.name,
+            partition = replay.name.partition,
+            offset = expected,
+            "reading"
+        );
+        if let Err(error) = self.consumer.seek(&key.0, key.1, Offset::Offset(expected), ASK) {
+            tracing::warn!(input = self.source.name, partition = replay.name.partition, %error, "cannot seek");
+            return false;
+        }
+        let table = match &self.source.into.table {
+            Some(template) => {
+                let name = template.replace("{topic}", &key.0);
+                (!name.contains('{')).then_some(name)
+            }
+            None if self.config.format == FormatName::Line => None,
+            None => Some(key.0.clone()),
+        };
+        let gathering = Gathering::new(self.config.format, self.feeder.part_bytes());
+        let active = Active { assignment, claimed, replay, table, expected, gathering, told: 0, known_as_all: false };
+        self.active.insert(key.clone(), active);
+        if !self.full {
+            self.pause(key, false);
+        }
+        true
+    }
+
+    /// Where to read from, between what brokers have. `None` if the offset is not theirs.
+    fn check(&self, replay: &Replay, restart: i64, (low, high): (i64, i64)) -> Option<i64> {
+        let partition = &replay.name.partition;
+        if restart > high {
+            let fact = format!(
+                "{} {partition} ends at {high}, but {restart} is to be read: it was made anew, or has lost messages",
+                self.source.name
+            );
+            tracing::error!("{fact}; nothing is read of it");
+            self.feeder.metrics.note_error(&Error::new(Code::SourceRead, fact));
+            return None;
+        }
+        if restart < low {
+            let fact = format!(
+                "{} {partition} begins at {low}, but {restart} is to be read: {} offsets are gone",
+                self.source.name,
+                low - restart
+            );
+            tracing::error!("{fact}; the rest is read");
+            self.feeder.metrics.note_error(&Error::new(Code::SourceRead, fact));
+        }
+        Some(restart.max(low))
+    }
+
+    fn start_claim(&self, key: PartitionKey, assignment: u64) {
+        let name =
+            PartitionName { source: self.source.name.clone(), partition: format!("{}/{}", key.0, key.1) };
+        let (consumer, start) = (Arc::clone(&self.consumer), self.config.start);
+        let (feeder, source, done) = (self.feeder.clone(), Arc::clone(&self.source), self.claims.0.clone());
+        let at_a_time = Arc::clone(&self.at_a_time);
+        self.handle.spawn(async move {
+            // It is never closed.
+            let _turn = at_a_time.acquire().await;
+            let of = key.clone();
+            let there = tokio::task::spawn_blocking(move || consumer.fetch_watermarks(&of.0, of.1, ASK));
+            let claimed = match there.await {
+                Ok(Ok((low, high))) => {
+                    let first = if start == Start::Earliest { low } else { high };
+                    let replay = Arc::new(Replay { feeder, source, name, first });
+                    replay.claim().await.map(|claimed| (replay, claimed, (low, high)))
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(input = source.name, partition = name.partition, %error, "brokers do not tell");
+                    None
+                }
+                Err(_) => None,
+            };
+            // A reader that has gone claims nothing.
+            let _ = done.send(Found { key, assignment, claimed });
+        });
+    }
+
+    fn pause(&self, key: &PartitionKey, pause: bool) {
+        let mut list = TopicPartitionList::new();
+        list.add_partition(&key.0, key.1);
+        let done = if pause { self.consumer.pause(&list) } else { self.consumer.resume(&list) };
+        if let Err(error) = done {
+            tracing::debug!(input = self.source.name, %error, "pause or resume");
+        }
+    }
+
+    /// Adds a message to what is gathered of its partition.
+    fn take(&mut self, message: &impl Message) {
+        let key = (message.topic().to_owned(), message.partition());
+        let Some(active) = self.active.get_mut(&key) else { return };
+        let offset = message.offset();
+        if offset < active.expected {
+            return;
+        }
+        active.expected = offset + 1;
+        // At once: the client's position is behind this message, and its statistics may come with the next poll.
+        if std::mem::take(&mut active.known_as_all)
+            && let Some(reached) = self.consumer.context().reached().get_mut(&key)
+        {
+            reached.all = false;
+        }
+        // A message without a value is a position all the same.
+        active.gathering.add(message.payload().unwrap_or_default(), offset);
+    }
+
+    /// Hands on what has gathered, if it is enough or has waited long enough.
+    fn hand_on(&mut self, all: bool) {
+        let limit = self.feeder.limits.rejects_per_minute;
+        let mut full = self.source.counters.poisoned(limit).is_some();
+        for active in self.active.values_mut() {
+            active.gathering.close(if all { Duration::ZERO } else { GATHER });
+            while let Some(bytes) = active.gathering.ready().filter(|_| !full) {
+                let Some(memory) = self.feeder.memory.try_take(bytes) else {
+                    full = true;
+                    break;
+                };
+                let Some(Gathered { bytes, marks, next, .. }) = active.gathering.take() else { break };
+                let piece = Piece {
+                    table: active.table.clone(),
+                    reading: self.reading.clone(),
+                    bytes: bytes.into(),
+                    first_line: 1,
+                    positions: Positions::Marks(marks),
+                    next,
+                    memory,
+                };
+                // Watchers are tasks.
+                let _inside = self.handle.enter();
+                active.replay.feed(&mut active.claimed, piece);
+            }
+        }
+        if full != self.full {
+            self.full = full;
+            let keys: Vec<PartitionKey> = self.active.keys().cloned().collect();
+            keys.iter().for_each(|key| self.pause(key, full));
+        }
+    }
+
+    /// Tells the brokers how far we are, for those who look at them.
+    fn tell(&mut self, mode: CommitMode) {
+        self.told = Instant::now();
+        let mut list = TopicPartitionList::new();
+        let mut all = HashMap::new();
+        for (key, active) in &mut self.active {
+            let reached = active.reached();
+            active.known_as_all = reached.all;
+            all.insert(key.clone(), reached);
+            if reached.position == active.told {
+                continue;
+            }
+            active.told = reached.position;
+            if let Err(error) = list.add_partition_offset(&key.0, key.1, Offset::Offset(reached.position)) {
+                tracing::debug!(input = self.source.name, %error, "an offset was not told");
+            }
+        }
+        *self.consumer.context().reached() = all;
+        if list.count() > 0
+            && let Err(error) = self.consumer.commit(&list, mode)
+        {
+            tracing::debug!(input = self.source.name, %error, "offsets were not told");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What has to be done now and then: windows made, closed and retired; keys of requests forgotten.
+
+use crate::config::{Into, Windows};
+use crate::inputs::Feeder;
+use crate::session::connect_control;
+use inrush_core::{Code, Error, Result};
+use inrush_sink::connect::Connected;
+use inrush_sink::ledger::Ledger;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often keys are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(600);
+
+/// Works until it is dropped.
+pub(crate) async fn run(feeder: Feeder, windows: Windows, tables: Vec<(String, Into)>) {
+    let mut connection: Option<(Connected, Ledger)> = None;
+    let mut forgot: Option<Instant> = None;
+    loop {
+        let round = round(&feeder, &mut connection, windows, &tables, &mut forgot).await;
+        if let Err(error) = round {
+            feeder.metrics.maintenance_failures.fetch_add(1, Relaxed);
+            feeder.metrics.note_error(&error);
+            tracing::warn!(error = error.fact(), "windows could not be maintained");
+            connection = None;
+        }
+        tokio::time::sleep(windows.every.0).await;
+    }
+}
+
+async fn round(
+    feeder: &Feeder,
+    connection: &mut Option<(Connected, Ledger)>,
+    windows: Windows,
+    tables: &[(String, Into)],
+    forgot: &mut Option<Instant>,
+) -> Result<()> {
+    let settings = &feeder.registry.settings;
+    if connection.as_ref().is_none_or(|(connected, _)| connected.client.is_closed()) {
+        let mut connected = connect_control(&settings.conninfo).await?;
+        let ledger = Ledger::open(&mut connected.client, &settings.ledger, true)
+            .await?
+            .ok_or_else(|| Error::new(Code::Ledger, "the ledger could not be made"))?;
+        *connection = Some((connected, ledger));
+    }
+    let Some((connected, ledger)) = connection else { return Ok(()) };
+    if forgot.is_none_or(|at| at.elapsed() > FORGET_EVERY) {
+        let limits = &feeder.limits;
+        ledger.forget_requests(&connected.client, limits.remember_keys.0.as_secs_f64()).await?;
+        if let Some(keep) = limits.keep_dead_letters {
+            ledger.forget_dead_letters(&connected.client, keep.0.as_secs_f64()).await?;
+        }
+        *forgot = Some(Instant::now());
+    }
+    // Their windows are made before the first row comes.
+    for (table, into) in tables {
+        if let Err(error) = feeder.registry.find(table, into).await {
+            tracing::debug!(table, error = error.fact(), "not looked after yet");
+        }
+    }
+    let mut live = HashSet::new();
+    let mut ahead = i64::MAX;
+    for target in feeder.registry.all() {
+        live.insert(target.root.relid);
+        if target.windows.is_none() {
+            continue;
+        }
+        if windows.maintain {
+            let options = inrush_windows::Options::default();
+            let (client, now) = (&mut connected.client, SystemTime::now());
+            let done = inrush_windows::maintain(client, ledger, target.root.relid, now, &options).await?;
+            feeder.metrics.windows_retired.fetch_add(done.retired.len() as u64, Relaxed);
+        }
+        let Some(target) = feeder.registry.look_again(&target).await? else { continue };
+        let Some(windows) = &target.windows else { continue };
+        live.extend(windows.leaves.keys());
+        let now = windows.windowed.instant(SystemTime::now());
+        let coming = windows.windowed.windows.iter().filter(|window| window.start > now).count();
+        ahead = ahead.min(i64::try_from(coming).unwrap_or(i64::MAX));
+    }
+    feeder.metrics.windows_ahead.store(if ahead == i64::MAX { -1 } else { ahead }, Relaxed);
+    feeder.registry.keep_layouts(&live);
+    Ok(())
+}

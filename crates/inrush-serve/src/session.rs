@@ -1,0 +1,112 @@
+//! The connections of a process.
+
+use crate::config::SyncCommit;
+use crate::part::Batch;
+use crate::target::Leaf;
+use inrush_core::Result;
+use inrush_sink::catalog::direct;
+use inrush_sink::connect::{Connected, connect};
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::copy::{CopyStream, WireFormat, statement};
+use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, server_error};
+use inrush_sink::ledger::Ledger;
+use inrush_sink::ledger::stream::StreamLedger;
+use std::collections::HashMap;
+use tokio_postgres::Statement;
+
+/// What pg_stat_activity shows of every connection of ours.
+pub(crate) const APPLICATION: &str = "inrush serve";
+
+/// Prepared COPYs that a session keeps: leaves come and go.
+const STATEMENTS: usize = 512;
+
+/// The connection that looks at tables and alters them.
+pub(crate) async fn connect_control(conninfo: &ConnInfo) -> Result<Connected> {
+    connect(conninfo, APPLICATION).await
+}
+
+/// The connection of a lane.
+pub(crate) struct Session {
+    pub connected: Connected,
+    pub ledger: Ledger,
+    pub stream: StreamLedger,
+    /// Process ID and start of the backend: a process ID alone may be reused.
+    pub backend: (i32, String),
+    /// Whether COMMIT is answered before the WAL has been flushed.
+    pub asynchronous: bool,
+    statements: HashMap<(u32, u64, WireFormat), Statement>,
+}
+
+impl Session {
+    pub async fn open(
+        conninfo: &ConnInfo,
+        ledger: &str,
+        sync_commit: Option<SyncCommit>,
+        extension: bool,
+    ) -> Result<Session> {
+        let mut connected = connect(conninfo, APPLICATION).await?;
+        if extension {
+            direct::load_library_if_there(&connected.client).await.map_err(server_error)?;
+        }
+        if let Some(value) = sync_commit {
+            let set = "SELECT pg_catalog.set_config('synchronous_commit', $1, false)";
+            connected.client.query_one(set, &[&value.sql()]).await.map_err(server_error)?;
+        }
+        let own = "SELECT pid, backend_start::text, pg_catalog.current_setting('synchronous_commit'),
+                          pg_catalog.current_setting('fsync')
+                     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
+        let row = connected.client.query_one(own, &[]).await.map_err(server_error)?;
+        let backend = (row.get(0), row.get(1));
+        let asynchronous = row.get::<_, &str>(2) == "off";
+        let ledger = Ledger::open(&mut connected.client, ledger, true).await?.ok_or_else(|| {
+            inrush_core::Error::new(inrush_core::Code::Ledger, "the ledger could not be made")
+        })?;
+        let stream = StreamLedger::prepare(&ledger, &connected.client).await.map_err(server_error)?;
+        Ok(Session { connected, ledger, stream, backend, asynchronous, statements: HashMap::new() })
+    }
+
+    /// What a failed statement means.
+    pub fn failure(&self, error: &tokio_postgres::Error) -> Failure {
+        self.connected.failure(error)
+    }
+
+    /// What a failed COPY means: a row may be to blame.
+    pub fn copy_failure(&self, batch: &Batch, wire: WireFormat, error: &tokio_postgres::Error) -> Failure {
+        match self.connected.ended() {
+            Some(ended) if error.is_closed() => of_statement(ended),
+            _ => {
+                let columns: Vec<&str> = batch.shape.names.iter().map(String::as_str).collect();
+                let of = if wire == WireFormat::Direct { of_direct_copy } else { of_copy };
+                of(error, &batch.leaf.name, &columns)
+            }
+        }
+    }
+
+    /// Runs statements that give no rows.
+    pub async fn execute(&self, sql: &str) -> Result<(), Failure> {
+        self.connected.client.batch_execute(sql).await.map_err(|e| self.failure(&e))
+    }
+
+    /// Starts a COPY into the leaf of a batch.
+    pub async fn start_copy(&mut self, batch: &Batch, wire: WireFormat) -> Result<CopyStream, Failure> {
+        let key = (batch.leaf.relid, batch.shape.id, wire);
+        if !self.statements.contains_key(&key) {
+            if self.statements.len() >= STATEMENTS {
+                self.statements.clear();
+            }
+            let columns: Vec<&str> = batch.shape.names.iter().map(String::as_str).collect();
+            let sql = statement(&batch.leaf.qualified, &columns, wire, None, false);
+            let prepared = self.connected.client.prepare(&sql).await;
+            let prepared = prepared.map_err(|e| self.copy_failure(batch, wire, &e))?;
+            self.statements.insert(key, prepared);
+        }
+        CopyStream::start(&self.connected.client, &self.statements[&key])
+            .await
+            .map_err(|e| self.copy_failure(batch, wire, &e))
+    }
+
+    /// Forgets the statements of a leaf that is not there any more.
+    pub fn forget(&mut self, leaf: &Leaf) {
+        self.statements.retain(|(relid, ..), _| *relid != leaf.relid);
+    }
+}

@@ -1,0 +1,474 @@
+//! Splitters: threads that decode parts, find the leaf of each row and encode it.
+//!
+//! All parts of one origin go through the same splitter, so that each lane is given them in order.
+
+mod out;
+mod reader;
+
+use crate::config::Unknown;
+use crate::lane::Lanes;
+use crate::metrics::{Metrics, unix_micros};
+use crate::part::{Body, Part, Reading};
+use crate::target::{Registry, Target};
+use inrush_core::{BadRecord, Code, Error, Fields, Position, Record, Reject, RejectOrigin, Result};
+use inrush_decode::{encoding, line, ndjson};
+use out::Out;
+pub(crate) use reader::row_texts;
+use reader::{Reader, Spot};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc;
+
+/// How long a splitter waits before it asks a server again that cannot be reached.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Readers that are kept at most: tables may be named from outside.
+const READERS: usize = 1000;
+
+/// The table of a measurement; or why there is none.
+type TableOf<'a> = &'a mut dyn FnMut(&[u8]) -> Result<String, BadRecord>;
+
+/// One splitter.
+pub(crate) struct Splitter {
+    pub registry: Arc<Registry>,
+    pub handle: tokio::runtime::Handle,
+    pub lanes: Lanes,
+    pub metrics: Arc<Metrics>,
+    pub reject_limit: u64,
+    readers: HashMap<ReaderKey, Reader>,
+}
+
+/// What readers are told apart by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ReaderKey {
+    source: String,
+    table: String,
+    reading: String,
+    present: Vec<Vec<u8>>,
+}
+
+impl Splitter {
+    pub fn new(
+        registry: Arc<Registry>,
+        handle: tokio::runtime::Handle,
+        lanes: Lanes,
+        metrics: Arc<Metrics>,
+        reject_limit: u64,
+    ) -> Splitter {
+        Splitter { registry, handle, lanes, metrics, reject_limit, readers: HashMap::new() }
+    }
+
+    /// Works until the channel is closed.
+    pub fn run(mut self, parts: &mut mpsc::UnboundedReceiver<Part>) {
+        while let Some(part) = parts.blocking_recv() {
+            self.part(part);
+        }
+    }
+
+    fn part(&mut self, part: Part) {
+        let Part { body, next, share } = part;
+        if body.origin.is_stale() {
+            share.fail(&Error::new(Code::Fenced, "another reader has taken over"));
+            return;
+        }
+        let body = Arc::new(body);
+        let mut work = Work::new(body.origin.lanes());
+        let split = match &body.table {
+            Some(table) => self.one_table(&body, table, &mut work),
+            None => self.many_tables(&body, &mut work),
+        };
+        if let Err(error) = split {
+            self.metrics.note_error(&error);
+            share.fail(&error);
+            // What was encoded is forgotten; nothing of the part has been given to a lane.
+            return;
+        }
+        let counters = &body.source.counters;
+        counters.bytes.fetch_add(body.bytes.len() as u64, Relaxed);
+        counters.known.fetch_add(work.out.known, Relaxed);
+        counters.dropped.fetch_add(work.out.dropped, Relaxed);
+        share.count(work.out.known, work.out.dropped);
+        let rejects = work.out.rejects();
+        if rejects > 0 && !counters.reject(rejects, self.reject_limit) {
+            tracing::warn!(
+                input = body.source.name,
+                "too many refused rows: the input is stopped for a while"
+            );
+        }
+        work.out.give(&body, next, &share, &self.lanes);
+        share.settle(0);
+    }
+
+    /// A part for one table.
+    fn one_table(&mut self, body: &Arc<Body>, table: &str, work: &mut Work) -> Result<()> {
+        let mut target = self.target(table, body)?;
+        if let Reading::Line { .. } = body.reading {
+            return self.lines(body, work, &mut |_: &[u8]| Ok(table.to_owned()));
+        }
+        let valid = encoding::check_utf8(&body.bytes).is_ok();
+        let mut base = 0;
+        while base < body.bytes.len() {
+            let bytes = &body.bytes[base..];
+            let (key, mut reader) = self.reader(body, &target, bytes)?;
+            reader.begin(bytes);
+            let mut drifted = None;
+            while let Some(step) = reader.next(bytes, &mut work.fields) {
+                let range = base + step.range.start..base + step.range.end;
+                let result = match step.result {
+                    Ok(()) if !valid => match encoding::check_utf8(&body.bytes[range.clone()]) {
+                        Ok(()) => Ok(()),
+                        Err(at) => Err(encoding::invalid_at(&body.bytes, range.start + at)),
+                    },
+                    other => other,
+                };
+                match result {
+                    Ok(()) => self.row(&mut reader, bytes, base, body, &range, work)?,
+                    Err(bad) if body.source.into.unknown == Unknown::Add && is_drift(&bad) => {
+                        drifted = Some(range);
+                        break;
+                    }
+                    Err(bad) => self.refuse(body, &range, table, &bad, work),
+                }
+            }
+            self.readers.insert(key, reader);
+            let Some(range) = drifted else { break };
+            let added = new_columns(&target, body, &body.bytes[range.clone()]);
+            if added.is_empty() {
+                let bad = BadRecord::format("a key that no column takes");
+                self.refuse(body, &range, table, &bad, work);
+                base = range.end;
+                continue;
+            }
+            target = self.add_columns(&target, body, &added)?;
+            base = range.start;
+        }
+        Ok(())
+    }
+
+    /// Lines of line protocol, each with its own table.
+    fn many_tables(&mut self, body: &Arc<Body>, work: &mut Work) -> Result<()> {
+        let into = &body.source.into;
+        let named = |measurement: &[u8]| -> Result<String, BadRecord> {
+            let Ok(measurement) = std::str::from_utf8(measurement) else {
+                return Err(BadRecord::format("the measurement is not valid UTF-8"));
+            };
+            let name = match &into.table {
+                Some(template) => template.replace("{measurement}", measurement),
+                None => measurement.to_owned(),
+            };
+            match crate::inputs::allowed(into, &name) {
+                true => Ok(name),
+                false => Err(BadRecord {
+                    sqlstate: "42501",
+                    fact: format!("table {name:?} is not among those that this input may write"),
+                    field: None,
+                }),
+            }
+        };
+        self.lines(body, work, &mut { named })
+    }
+
+    fn lines(&mut self, body: &Arc<Body>, work: &mut Work, table_of: TableOf<'_>) -> Result<()> {
+        let mut scratch = Vec::new();
+        let mut current: Option<(Vec<u8>, ReaderKey, Reader)> = None;
+        for found in line::lines(&body.bytes) {
+            let content = &body.bytes[found.content.clone()];
+            let measurement = match line::measurement(content, &mut scratch) {
+                Ok(measurement) => measurement,
+                Err(bad) => {
+                    self.refuse(body, &found.content, "", &bad, work);
+                    continue;
+                }
+            };
+            if current.as_ref().is_none_or(|(of, ..)| of != measurement) {
+                if let Some((_, key, reader)) = current.take() {
+                    self.readers.insert(key, reader);
+                }
+                let measurement = measurement.to_vec();
+                let name = match table_of(&measurement) {
+                    Ok(name) => name,
+                    Err(bad) => {
+                        self.refuse(body, &found.content, "", &bad, work);
+                        continue;
+                    }
+                };
+                let target = match self.target(&name, body) {
+                    Ok(target) => target,
+                    // The other lines of the body are not to suffer for it.
+                    Err(error) if error.code() == Code::Table && body.table.is_none() => {
+                        let bad = BadRecord { sqlstate: "42P01", fact: error.fact().to_owned(), field: None };
+                        self.refuse(body, &found.content, &name, &bad, work);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let (key, reader) = self.reader(body, &target, content)?;
+                current = Some((measurement, key, reader));
+            }
+            let Some((_, _, reader)) = &mut current else { continue };
+            let mut decoded = reader.line(&body.bytes, found.content.clone(), &mut work.fields);
+            let added = if decoded.is_ok() { reader.drifted_columns() } else { Vec::new() };
+            if !added.is_empty() {
+                let target = self.add_columns(&reader.target.clone(), body, &added)?;
+                let (key, mut wider) = self.reader(body, &target, content)?;
+                decoded = wider.line(&body.bytes, found.content.clone(), &mut work.fields);
+                if let Some((_, old_key, old)) = &mut current {
+                    *old_key = key;
+                    *old = wider;
+                }
+            }
+            let Some((_, _, reader)) = &mut current else { continue };
+            match decoded {
+                Ok(()) => self.row(reader, &body.bytes, 0, body, &found.content, work)?,
+                Err(bad) => {
+                    let table = reader.target.asked.clone();
+                    self.refuse(body, &found.content, &table, &bad, work);
+                }
+            }
+        }
+        if let Some((_, key, reader)) = current.take() {
+            self.readers.insert(key, reader);
+        }
+        Ok(())
+    }
+
+    /// Finds the leaf of the record that was decoded last, and encodes it.
+    fn row(
+        &mut self,
+        reader: &mut Reader,
+        bytes: &[u8],
+        base: usize,
+        body: &Arc<Body>,
+        range: &Range<usize>,
+        work: &mut Work,
+    ) -> Result<()> {
+        let position = body.positions.of(range.start, &mut work.mark);
+        let mut asked = false;
+        let (leaf, event) = loop {
+            match reader.spot(&Record { input: bytes, fields: &work.fields }) {
+                Spot::Leaf(leaf, event) => break (leaf, event),
+                Spot::Missing(_, number) if asked => {
+                    let bad = late("no window is made for this event time");
+                    self.refuse_at(reader, body, range, (position, number), &bad, work);
+                    return Ok(());
+                }
+                Spot::Missing(event, _) => {
+                    asked = true;
+                    let target = Arc::clone(&reader.target);
+                    let target = self.wait_for(|registry, handle| {
+                        handle.block_on(registry.ensure(&target, &body.source.into, event))
+                    })?;
+                    reader.target = target;
+                }
+                Spot::Late(number) => {
+                    let lane = reader.target.lane(number, body.origin.lanes());
+                    if body.origin.has(lane, position) {
+                        work.out.known += 1;
+                    } else if reader.drops_late() {
+                        work.out.dropped += 1;
+                    } else {
+                        let bad = late("the event time lies before the oldest window");
+                        self.refuse_at(reader, body, range, (position, number), &bad, work);
+                    }
+                    return Ok(());
+                }
+                Spot::TooFarAhead(number) => {
+                    let bad = late("the event time lies too far in the future");
+                    self.refuse_at(reader, body, range, (position, number), &bad, work);
+                    return Ok(());
+                }
+            }
+        };
+        let lane = reader.target.lane(leaf.number, body.origin.lanes());
+        if body.origin.has(lane, position) {
+            work.out.known += 1;
+            return Ok(());
+        }
+        if !reader.can_write(&leaf) {
+            let (target, shape) = (Arc::clone(&reader.target), Arc::clone(&reader.shape));
+            let layout = self.wait_for(|registry, handle| {
+                handle.block_on(registry.layout(&leaf, &target, &shape.names, shape.id))
+            })?;
+            reader.prepare(&leaf, layout);
+        }
+        // Rows of a part are bytes of it: what lies behind 4 GB is not there.
+        let start = u32::try_from(range.start).unwrap_or(u32::MAX);
+        debug_assert!(base <= range.start);
+        let record = Record { input: bytes, fields: &work.fields };
+        if reader.write(&record, &leaf, start, event, work.out.lane(lane)) {
+            self.metrics.rows_as_text.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    fn refuse_at(
+        &self,
+        reader: &Reader,
+        body: &Body,
+        range: &Range<usize>,
+        (position, number): (i64, u32),
+        bad: &BadRecord,
+        work: &mut Work,
+    ) {
+        let lane = reader.target.lane(number, body.origin.lanes());
+        if body.origin.has(lane, position) {
+            work.out.known += 1;
+            return;
+        }
+        let reject = work.reject(body, range, bad);
+        work.out.lane(lane).refuse(body, position, &reader.target.asked, reject);
+    }
+
+    /// Refuses a record of which no leaf is known: it belongs to the origin's own lane.
+    fn refuse(&self, body: &Body, range: &Range<usize>, table: &str, bad: &BadRecord, work: &mut Work) {
+        let position = body.positions.of(range.start, &mut work.mark);
+        let name = &body.origin.name.partition;
+        let lane = xxhash_rust::xxh3::xxh3_64(name.as_bytes()) % body.origin.lanes().max(1) as u64;
+        let lane = usize::try_from(lane).unwrap_or_default();
+        if body.origin.has(lane, position) {
+            work.out.known += 1;
+            return;
+        }
+        let reject = work.reject(body, range, bad);
+        work.out.lane(lane).refuse(body, position, table, reject);
+    }
+
+    /// The table, as soon as the server can be asked.
+    fn target(&self, table: &str, body: &Body) -> Result<Arc<Target>> {
+        self.wait_for(|registry, handle| handle.block_on(registry.find(table, &body.source.into)))
+    }
+
+    fn add_columns(
+        &self,
+        target: &Arc<Target>,
+        body: &Body,
+        columns: &[(String, &'static str)],
+    ) -> Result<Arc<Target>> {
+        self.wait_for(|registry, handle| {
+            handle.block_on(registry.add_columns(target, &body.source.into, columns))
+        })
+    }
+
+    /// Asks the server until it answers or the process stops.
+    fn wait_for<T>(&self, mut ask: impl FnMut(&Registry, &tokio::runtime::Handle) -> Result<T>) -> Result<T> {
+        loop {
+            match ask(&self.registry, &self.handle) {
+                Err(error)
+                    if matches!(error.code(), Code::Connect | Code::ConnectionLost)
+                        && !self.lanes.is_aborted() =>
+                {
+                    self.metrics.note_error(&error);
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// A reader for the rows of a part; it is taken, and put back when they are done.
+    fn reader(&mut self, body: &Body, target: &Arc<Target>, bytes: &[u8]) -> Result<(ReaderKey, Reader)> {
+        let source = &body.source;
+        let present = reader::present_keys(target, &source.into, &body.reading, bytes);
+        let reading = match &body.reading {
+            Reading::Csv { header, dialect } => format!("{dialect:?}{header:?}"),
+            other => format!("{other:?}"),
+        };
+        let key = ReaderKey { source: source.name.clone(), table: target.key.clone(), reading, present };
+        let received = unix_micros(body.received);
+        if let Some(mut reader) = self.readers.remove(&key)
+            && reader.follow(target)
+        {
+            reader.starts(received);
+            return Ok((key, reader));
+        }
+        if self.readers.len() >= READERS {
+            self.readers.clear();
+        }
+        let mut reader = Reader::new(target, &source.into, &body.reading, &key.present)?;
+        reader.starts(received);
+        Ok((key, reader))
+    }
+}
+
+/// What is under way with a part.
+struct Work {
+    fields: Fields,
+    out: Out,
+    lines: Lines,
+    mark: usize,
+}
+
+/// Counts lines up to a byte that only moves forward.
+#[derive(Default)]
+struct Lines {
+    byte: usize,
+    count: u64,
+}
+
+impl Work {
+    fn new(lanes: usize) -> Work {
+        Work { fields: Fields::new(), out: Out::new(lanes), lines: Lines::default(), mark: 0 }
+    }
+
+    fn reject(&mut self, body: &Body, range: &Range<usize>, bad: &BadRecord) -> Reject {
+        if range.start < self.lines.byte {
+            self.lines = Lines::default();
+        }
+        self.lines.count +=
+            memchr::memchr_iter(b'\n', &body.bytes[self.lines.byte..range.start]).count() as u64;
+        self.lines.byte = range.start;
+        Reject {
+            input: 0,
+            position: Position {
+                source: body.source.name.clone(),
+                byte: Some(range.start as u64),
+                line: Some(body.first_line + self.lines.count),
+                record: None,
+                column: None,
+            },
+            sqlstate: bad.sqlstate.to_owned(),
+            reason: bad.fact.clone(),
+            origin: RejectOrigin::Client,
+            raw: body.bytes[range.clone()].to_vec(),
+            full_len: None,
+        }
+    }
+}
+
+fn late(fact: &str) -> BadRecord {
+    BadRecord { sqlstate: "23514", fact: fact.to_owned(), field: None }
+}
+
+fn is_drift(bad: &BadRecord) -> bool {
+    bad.fact.starts_with("no column for the key")
+}
+
+/// Columns for the keys of a record that no column takes.
+fn new_columns(target: &Target, body: &Body, record: &[u8]) -> Vec<(String, &'static str)> {
+    let into = &body.source.into;
+    let mut added = Vec::new();
+    for key in ndjson::keys_of(record).keys {
+        let Ok(name) = String::from_utf8(key.name) else { continue };
+        let taken = target.table.column(&name).is_some() || into.columns.values().any(|of| *of == name);
+        let ty = match () {
+            () if key.objects + key.arrays > 0 => "jsonb",
+            () if key.strings > 0 => "text",
+            () if key.numbers > 0 => "double precision",
+            () if key.booleans > 0 => "boolean",
+            // Null says nothing of a type; the next value will.
+            () => "text",
+        };
+        if !taken {
+            added.push((name, ty));
+        }
+    }
+    added
+}
+
+/// Now, as event times count.
+fn now(target: &Target) -> i64 {
+    target.windows.as_ref().map_or(0, |windows| windows.windowed.instant(SystemTime::now()))
+}
