@@ -1,8 +1,9 @@
 //! `inrush bench`
 
 use crate::args::{BenchArgs, BenchCommand, DataArgs, DataFormat};
-use inrush_bench::{Case, Form, Options, render};
+use inrush_bench::{Case, Form, Options, c3, render};
 use inrush_core::{Code, Error, Result};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub fn run(args: BenchArgs) -> Result<ExitCode> {
@@ -12,6 +13,8 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
             for name in Case::names() {
                 println!("{}", render::line(&Case::find(name)?));
             }
+            let stream = c3::Case::built_in()?;
+            println!("{:<4} {} rungs: {}", stream.name, stream.rungs.len(), stream.about);
             return Ok(ExitCode::SUCCESS);
         }
         Some(BenchCommand::Pages(args)) => {
@@ -23,9 +26,14 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     let Some(name) = &args.case else {
         return Err(Error::new(Code::Usage, "no case is named").hint("`inrush bench list` shows the cases."));
     };
+    if name == "c3" {
+        return stream(args);
+    }
+    if args.seconds.is_some() || args.minutes.is_some() {
+        return Err(Error::new(Code::Clash, "--seconds and --minutes are for c3 only"));
+    }
     let case = Case::find(name)?;
-    let inrush = std::env::current_exe()
-        .map_err(|e| Error::new(Code::Internal, format!("cannot find this program: {e}")))?;
+    let inrush = this_program()?;
     // What is kept may be published: a DSN may hold a password.
     let words =
         std::env::args().map(|word| args.server.iter().fold(word, |word, dsn| word.replace(dsn, "DSN")));
@@ -48,6 +56,35 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     }
     let failed = record.ended_early.is_some() || record.runs.iter().any(|run| run.failure.is_some());
     Ok(ExitCode::from(if failed { 2 } else { 0 }))
+}
+
+/// Case C3.
+fn stream(args: BenchArgs) -> Result<ExitCode> {
+    if !args.server.is_empty() || args.rows.is_some() {
+        return Err(Error::new(Code::Clash, "--server and --rows are not for c3")
+            .hint("It starts servers of its own; --seconds says how long a run is."));
+    }
+    let options = c3::Options {
+        runs: args.runs,
+        seconds: f64::from(args.seconds.unwrap_or(20)),
+        minutes: args.minutes.map(f64::from),
+        versions: args.versions,
+        rungs: args.rung,
+        only: args.only,
+        inrush: this_program()?,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let record = c3::run(c3::Case::built_in()?, &options, &|line| eprintln!("{line}"))?;
+    print!("{}", c3::text(&record));
+    if !args.no_keep {
+        println!("\nkept in {}", c3::keep(&record, &args.out)?.display());
+    }
+    let failed = record.ended_early.is_some() || record.turns.iter().any(|turn| turn.failure.is_some());
+    Ok(ExitCode::from(if failed { 2 } else { 0 }))
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|e| Error::new(Code::Internal, format!("cannot find this program: {e}")))
 }
 
 fn write(args: &DataArgs) -> Result<ExitCode> {

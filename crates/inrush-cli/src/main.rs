@@ -14,8 +14,11 @@ mod progress;
 mod recover;
 mod reference;
 mod say;
+mod serve;
 mod server;
 mod sniff;
+mod spill;
+mod table;
 mod watch;
 mod words;
 
@@ -51,10 +54,13 @@ fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Load(args) => load::run(&args, kept(matches)).map(ExitCode::from),
         Command::Sniff(args) => sniff::run(&args),
         Command::Loads(args) => loads::run(args.command),
+        Command::Table(args) => table::run(args.command),
         Command::Recover(args) => recover::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Local { command } => local::run(command),
+        Command::Serve(args) => serve::run(&args),
+        Command::Spill(args) => spill::run(args.command),
         Command::Bench(args) => bench::run(*args),
         Command::Completions { shell } => reference::completions(shell).map(|()| ExitCode::SUCCESS),
         Command::Man { dir } => reference::man(dir.as_deref()).map(|()| ExitCode::SUCCESS),

@@ -99,7 +99,7 @@ fn painted(text: &str, style: Style, colour: bool) -> String {
 }
 
 /// Whether standard error takes colours: a terminal that is not dumb, and no `NO_COLOR`.
-fn on_stderr() -> bool {
+pub fn on_stderr() -> bool {
     io::stderr().is_terminal()
         && colours_wanted()
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

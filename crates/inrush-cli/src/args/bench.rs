@@ -13,7 +13,7 @@ pub struct BenchArgs {
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
 
-    /// c1 (wide rows), c2 (narrow rows), or a case file that ends in .toml
+    /// c1 (wide rows), c2 (narrow rows), c3 (a stream), or a case file that ends in .toml
     #[arg(value_name = "CASE")]
     pub case: Option<String>,
 
@@ -24,6 +24,14 @@ pub struct BenchArgs {
     /// Runs of each contender
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
+
+    /// Seconds of each run (c3) [default: 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: Option<u32>,
+
+    /// One run of this length instead, with rounds and questions meanwhile (c3): 1440 is a day
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=525_600))]
+    pub minutes: Option<u32>,
 
     /// A server to run against instead of own ones, as psql names it; may be repeated, and their results stand
     /// side by side

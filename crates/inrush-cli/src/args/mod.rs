@@ -6,7 +6,10 @@ mod levers;
 mod load;
 mod loads;
 mod local;
+mod serve;
 mod sniff;
+mod spill;
+mod table;
 mod values;
 mod watch;
 
@@ -15,7 +18,10 @@ pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};
+pub use serve::{LogForm, ServeArgs};
 pub use sniff::SniffArgs;
+pub use spill::{SpillArgs, SpillCommand};
+pub use table::{CreateArgs, MaintainArgs, TableArgs, TableCommand};
 pub use watch::WatchArgs;
 
 use clap::builder::styling::{AnsiColor, Styles};
@@ -49,9 +55,12 @@ pub enum Command {
     Load(Box<LoadArgs>),
     Sniff(SniffArgs),
     Loads(LoadsArgs),
+    Table(TableArgs),
     Recover(RecoverArgs),
     Advise(AdviseArgs),
     Watch(WatchArgs),
+    Serve(ServeArgs),
+    Spill(SpillArgs),
     /// The embedded server: start, stop, status, psql, url, destroy
     ///
     /// A PostgreSQL of your own, for when no other server is named. `inrush load` starts it when it needs it; if

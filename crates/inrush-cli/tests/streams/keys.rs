@@ -1,0 +1,54 @@
+//! Idempotency-Key.
+
+use crate::client::{post, rows};
+use crate::http::config;
+use crate::process::{Serve, free_port};
+use inrush_testkit::Postgres;
+
+#[test]
+fn a_body_with_a_key_is_stored_once() {
+    let database = Postgres::shared(15).fresh_database();
+    database.psql("CREATE TABLE t (id int); CREATE TABLE u (id int)");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (http, admin) = (free_port(), free_port());
+    // Small memory, so that a body is several parts and units.
+    let more = "[limits]\nmemory = \"2MiB\"\n";
+    let text = config(&database.url(), http, admin, "") + more;
+    let mut serve = Serve::start(dir.path(), &text);
+    serve.wait_for(http);
+    let body: String = (0..60_000).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+    let key = ("Idempotency-Key", "one");
+    let first = rows(http, "t", &[key], &body).expect("an answer").expect(204);
+    assert_eq!(first.header("inrush-rows"), Some("60000"));
+    let again = rows(http, "t", &[key], &body).expect("an answer").expect(204);
+    assert_eq!(again.header("inrush-known-rows"), Some("60000"));
+    assert_eq!(database.psql("SELECT count(*) FROM t"), "60000");
+    let other = rows(http, "t", &[key], "{\"id\":1}\n").expect("an answer").expect(422);
+    assert!(other.body.contains("another body"), "{}", other.body);
+    // Many at once.
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let lines: String = (0..500).map(|id| format!("t id={id}i\nu id={id}i\n")).collect();
+                post(http, "/write", &[("Idempotency-Key", "two")], lines.as_bytes())
+                    .expect("an answer")
+                    .status
+            })
+        })
+        .collect();
+    for thread in threads {
+        assert_eq!(thread.join().expect("a sender"), 204);
+    }
+    assert_eq!(database.psql("SELECT count(*) FROM u"), "500");
+    assert_eq!(serve.stop(), 0);
+    // Another number of lanes does not make them other bodies.
+    let mut serve = Serve::start(dir.path(), &text.replace("lanes = 2", "lanes = 5"));
+    serve.wait_for(http);
+    rows(http, "t", &[key], &body).expect("an answer").expect(204);
+    assert_eq!(database.psql("SELECT count(*) FROM t"), "60500");
+    // Without a key it is another body each time.
+    rows(http, "u", &[], "{\"id\":1}\n").expect("an answer").expect(204);
+    rows(http, "u", &[], "{\"id\":1}\n").expect("an answer").expect(204);
+    assert_eq!(database.psql("SELECT count(*) FROM u"), "502");
+    assert_eq!(serve.stop(), 0);
+}
