@@ -1,25 +1,31 @@
 use crate::Record;
-use crate::render;
+use crate::{c3, render};
 use inrush_core::{Code, Error, Result};
 use std::path::{Path, PathBuf};
 
 /// Keeps a record: `CASE.json` in `DIRECTORY/DATE-HOST`, and the pages there made anew ([`pages`]). A record that is
 /// there already is not touched: the next one is `CASE-2.json`.
 pub fn keep(record: &Record, directory: &Path) -> Result<PathBuf> {
-    let date = record.began.split(' ').next().unwrap_or_default();
-    let here = directory.join(format!("{date}-{}", record.host.name));
-    std::fs::create_dir_all(&here).map_err(|e| failed("write", &here, &e))?;
-    let mut path = here.join(format!("{}.json", record.case.name));
-    let mut n = 1;
-    while path.exists() {
-        n += 1;
-        path = here.join(format!("{}-{n}.json", record.case.name));
-    }
+    let (here, path) = place(directory, &record.began, &record.host.name, &record.case.name)?;
     let json = serde_json::to_string_pretty(record)
         .map_err(|e| Error::new(Code::Internal, format!("a record is not JSON: {e}")))?;
     std::fs::write(&path, json + "\n").map_err(|e| failed("write", &path, &e))?;
     pages(&here)?;
     Ok(path)
+}
+
+/// The directory of a record, made if it is missing, and a file that is not there yet.
+pub fn place(directory: &Path, began: &str, host: &str, case: &str) -> Result<(PathBuf, PathBuf)> {
+    let date = began.split(' ').next().unwrap_or_default();
+    let here = directory.join(format!("{date}-{host}"));
+    std::fs::create_dir_all(&here).map_err(|e| failed("write", &here, &e))?;
+    let mut path = here.join(format!("{case}.json"));
+    let mut n = 1;
+    while path.exists() {
+        n += 1;
+        path = here.join(format!("{case}-{n}.json"));
+    }
+    Ok((here, path))
 }
 
 /// Makes the README of a directory of records and a page beside each, `CASE.html`, from the records alone.
@@ -31,19 +37,34 @@ pub fn pages(here: &Path) -> Result<()> {
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .collect();
     names.sort();
-    let mut records = Vec::new();
+    let (mut records, mut streams) = (Vec::new(), String::new());
     for path in names {
         let text = std::fs::read(&path).map_err(|e| failed("read", &path, &e))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if is_stream(&text) {
+            let record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
+            streams += &c3::section(&name, &record);
+            continue;
+        }
         let record: Record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
         let page = path.with_extension("html");
         std::fs::write(&page, render::html(&record)).map_err(|e| failed("write", &page, &e))?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         records.push((name, record));
     }
     let readme = here.join("README.md");
-    std::fs::write(&readme, render::readme(&records)).map_err(|e| failed("write", &readme, &e))
+    std::fs::write(&readme, render::readme(&records) + &streams).map_err(|e| failed("write", &readme, &e))
 }
 
-fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> Error {
+/// Whether it is a record of case C3, which has a form of its own.
+fn is_stream(json: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        #[serde(default)]
+        kind: String,
+    }
+    serde_json::from_slice::<Kind>(json).is_ok_and(|it| it.kind == c3::KIND)
+}
+
+pub fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> Error {
     Error::new(Code::Output, format!("cannot {what} {}: {e}", path.display()))
 }

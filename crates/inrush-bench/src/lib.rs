@@ -18,6 +18,7 @@
 //! After each run the rows are counted and hashed, and must be those of the first run of the baseline on the
 //! server.
 
+pub mod c3;
 mod case;
 mod compare;
 mod data;

@@ -25,6 +25,18 @@ pub fn server_cpu(postmaster: u32) -> Option<f64> {
     }
 }
 
+/// CPU seconds of one process so far, without its children.
+pub fn process_cpu(pid: u32) -> Option<f64> {
+    Some(seconds(Stat::of(pid)?.own))
+}
+
+/// The most memory that a process has had, in bytes.
+pub fn process_peak(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
 /// CPU seconds that the machine was busy since it started, on all its cores.
 pub fn busy() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;

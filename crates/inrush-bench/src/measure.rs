@@ -36,7 +36,7 @@ pub fn measure(command: &mut Command) -> io::Result<Taken> {
 }
 
 /// `Child::wait` does not tell the resources, and getrusage() has the peak of all children ever only.
-fn wait(child: &Child) -> io::Result<(ExitStatus, libc::rusage)> {
+pub fn wait(child: &Child) -> io::Result<(ExitStatus, libc::rusage)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -52,6 +52,23 @@ fn wait(child: &Child) -> io::Result<(ExitStatus, libc::rusage)> {
             return Err(error);
         }
     }
+}
+
+/// CPU seconds of what was waited for.
+pub fn cpu_seconds(usage: &libc::rusage) -> f64 {
+    (duration(usage.ru_utime) + duration(usage.ru_stime)).as_secs_f64()
+}
+
+/// CPU seconds of this process so far.
+pub fn own_cpu_seconds() -> f64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a live value of the type getrusage writes.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) } != 0 {
+        return 0.0;
+    }
+    // SAFETY: rusage is integers only, for which the zeroes it was made of are valid.
+    let usage = unsafe { usage.assume_init() };
+    cpu_seconds(&usage)
 }
 
 fn duration(time: libc::timeval) -> Duration {

@@ -101,12 +101,12 @@ fn missing(contender: &Contender, path: &OsStr) -> Option<String> {
     Some(format!("{name} is not on PATH"))
 }
 
-fn on_path(program: &str, path: &OsStr) -> bool {
+pub(crate) fn on_path(program: &str, path: &OsStr) -> bool {
     std::env::split_paths(path).any(|dir| dir.join(program).is_file())
 }
 
 /// The installations to start, by the size of their blocks: those of the versions that are wanted.
-fn installations(versions: &[u32]) -> Result<Vec<&'static Installation>> {
+pub(crate) fn installations(versions: &[u32]) -> Result<Vec<&'static Installation>> {
     let known = Installation::all();
     if let Some(major) = versions.iter().find(|major| !known.iter().any(|one| one.major() == **major)) {
         let known: Vec<_> = known.iter().map(|one| one.major().to_string()).collect();

@@ -35,11 +35,11 @@ pub struct Found {
 }
 
 /// Where everything is made and removed again.
-const SCHEMA: &str = "inrush_bench";
+pub const SCHEMA: &str = "inrush_bench";
 /// The table that is loaded.
 pub const TABLE: &str = "inrush_bench.t";
 /// The ledger of the loads of a bench.
-const LEDGER: &str = "inrush_bench_ledger";
+pub const LEDGER: &str = "inrush_bench_ledger";
 
 impl Server {
     /// Starts one, with data checksums, fsync and the settings.
@@ -212,7 +212,8 @@ impl Server {
         machine::server_cpu(self.postmaster?)
     }
 
-    fn sql(&self, sql: &str) -> Result<String> {
+    /// What a statement gives, without header and alignment.
+    pub fn sql(&self, sql: &str) -> Result<String> {
         self.sql_with(sql, Stdio::null())
     }
 

@@ -7,14 +7,25 @@ mod svg;
 mod tables;
 
 pub use html::html;
+pub(crate) use tables::{Table, words};
 
-use crate::{Case, Record};
+use crate::{Case, Host, Record};
 use std::fmt::Write as _;
 
 /// For a terminal.
 pub fn text(record: &Record) -> String {
+    let mut out = terminal(&tables::all(record));
+    let notes = notes::notes(record);
+    if !notes.is_empty() {
+        let _ = writeln!(out, "\n{}", notes.join("\n"));
+    }
+    out
+}
+
+/// Tables for a terminal.
+pub(crate) fn terminal(tables: &[Table]) -> String {
     let mut out = String::new();
-    for table in tables::all(record) {
+    for table in tables {
         let _ = writeln!(out, "\n{}", table.title);
         if !table.about.is_empty() {
             let _ = writeln!(out, "{}", table.about);
@@ -32,10 +43,6 @@ pub fn text(record: &Record) -> String {
             });
             let _ = writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
         }
-    }
-    let notes = notes::notes(record);
-    if !notes.is_empty() {
-        let _ = writeln!(out, "\n{}", notes.join("\n"));
     }
     out
 }
@@ -61,20 +68,7 @@ pub fn readme(records: &[(String, Record)]) -> String {
             let value = if key == "command" { format!("`{value}`") } else { value };
             let _ = writeln!(out, "- {key}: {value}");
         }
-        for table in tables::all(record) {
-            let _ = writeln!(out, "\n### {}\n", table.title);
-            if !table.about.is_empty() {
-                let _ = writeln!(out, "{}\n", table.about);
-            }
-            let _ = writeln!(out, "| {} |", table.heads.join(" | "));
-            let lines: Vec<_> = (0..table.heads.len())
-                .map(|i| if table.words.contains(&i) { "---|" } else { "---:|" })
-                .collect();
-            let _ = writeln!(out, "|{}", lines.concat());
-            for row in &table.rows {
-                let _ = writeln!(out, "| {} |", row.join(" | ").trim_end());
-            }
-        }
+        out += &markdown(&tables::all(record));
         let notes = notes::notes(record);
         if !notes.is_empty() {
             out.push('\n');
@@ -91,14 +85,51 @@ pub fn readme(records: &[(String, Record)]) -> String {
     out
 }
 
+/// Tables as Markdown.
+pub(crate) fn markdown(tables: &[Table]) -> String {
+    let mut out = String::new();
+    for table in tables {
+        let _ = writeln!(out, "\n### {}\n", table.title);
+        if !table.about.is_empty() {
+            let _ = writeln!(out, "{}\n", table.about);
+        }
+        let _ = writeln!(out, "| {} |", table.heads.join(" | "));
+        let lines: Vec<_> =
+            (0..table.heads.len()).map(|i| if table.words.contains(&i) { "---|" } else { "---:|" }).collect();
+        let _ = writeln!(out, "|{}", lines.concat());
+        for row in &table.rows {
+            let _ = writeln!(out, "| {} |", row.join(" | ").trim_end());
+        }
+    }
+    out
+}
+
 /// What was run on what: key and value.
 fn facts(record: &Record) -> Vec<(String, String)> {
-    let (case, host) = (&record.case, &record.host);
+    let case = &record.case;
+    let mut facts = facts_of_host(&record.began, &record.command, &record.host);
+    facts.push((
+        "file".to_owned(),
+        format!("{} rows, {} bytes as CSV, {} as COPY text", case.rows, record.csv_bytes, record.text_bytes),
+    ));
+    for (place, server) in record.servers.iter().enumerate() {
+        let settings: Vec<_> = server.settings.iter().map(|(k, v)| format!("{k} {v}")).collect();
+        facts.push((record.server_title(place), settings.join(", ")));
+    }
+    for (contender, version) in &record.versions {
+        // The first line: some print a page.
+        facts.push((contender.clone(), version.lines().next().unwrap_or_default().to_owned()));
+    }
+    facts
+}
+
+/// When, how and on what machine.
+pub(crate) fn facts_of_host(began: &str, command: &str, host: &Host) -> Vec<(String, String)> {
     let memory = host.memory.map_or("unknown".to_owned(), |m| format!("{} GiB", m >> 30));
     let unknown = |value: &Option<String>, what: &str| value.clone().unwrap_or(format!("unknown {what}"));
-    let mut facts = vec![
-        ("when".to_owned(), format!("{} UTC", record.began)),
-        ("command".to_owned(), record.command.clone()),
+    vec![
+        ("when".to_owned(), format!("{began} UTC")),
+        ("command".to_owned(), command.to_owned()),
         (
             "machine".to_owned(),
             format!(
@@ -113,23 +144,7 @@ fn facts(record: &Record) -> Vec<(String, String)> {
             "inrush".to_owned(),
             format!("{}, commit {}", host.inrush, host.commit.as_deref().unwrap_or("unknown")),
         ),
-        (
-            "file".to_owned(),
-            format!(
-                "{} rows, {} bytes as CSV, {} as COPY text",
-                case.rows, record.csv_bytes, record.text_bytes
-            ),
-        ),
-    ];
-    for (place, server) in record.servers.iter().enumerate() {
-        let settings: Vec<_> = server.settings.iter().map(|(k, v)| format!("{k} {v}")).collect();
-        facts.push((record.server_title(place), settings.join(", ")));
-    }
-    for (contender, version) in &record.versions {
-        // The first line: some print a page.
-        facts.push((contender.clone(), version.lines().next().unwrap_or_default().to_owned()));
-    }
-    facts
+    ]
 }
 
 /// One line per case, for a list.

@@ -193,7 +193,7 @@ pub fn published(record: &Record) -> Option<Table> {
     })
 }
 
-fn words(heads: &[&str]) -> Vec<String> {
+pub fn words(heads: &[&str]) -> Vec<String> {
     heads.iter().map(|&head| head.to_owned()).collect()
 }
 
