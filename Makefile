@@ -10,11 +10,11 @@ FUZZ_SECONDS ?= 600
 PG_CONFIG ?= pg_config
 # Tests of `make extension-test`, as TESTS='types hostile'; all of them if empty. VERSIONS='15 18' chooses servers.
 TESTS  ?=
-# Options of `make bench-c1` and `make bench-c2`, as BENCH='--runs 9 --versions 15 --rung btree'.
+# Options of `make bench-c1`, `make bench-c2` and `make bench-c3`, as BENCH='--runs 9 --versions 15 --rung btree'.
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test lever-test bench-c1 bench-c2 postgres-32k postgres-asserts clean-demo
+.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test stream-kill-test lever-test bench-c1 bench-c2 bench-c3 postgres-32k postgres-asserts clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,11 @@ kill-test: ## N kills of client, server and connection; every row exactly once
 	@sh scripts/deps.sh build test
 	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test kill -- --nocapture
 
+stream-kill-test: ## N kills of inrush serve, servers and brokers while rows come, each for HTTP and Kafka
+	@sh scripts/deps.sh build test
+	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test streams bodies_with_keys -- --nocapture
+	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test streams_kafka messages_arrive_once -- --nocapture
+
 lever-test: ## N kills while levers are pulled and taken back; the table is what it was
 	@sh scripts/deps.sh build test
 	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test levers levers_survive -- --nocapture
@@ -93,6 +98,9 @@ bench-c1: build ## case C1 (wide rows, every rung) against psql and others; keep
 
 bench-c2: build ## case C2 (narrow rows; INSERT, COPY, batches); keeps the run under bench/runs
 	$(INRUSH) bench c2 $(BENCH)
+
+bench-c3: build ## case C3 (a stream into tables with BRIN) against pgbench and COPY; BENCH='--minutes 10' for one long run
+	$(INRUSH) bench c3 $(BENCH)
 
 postgres-32k: ## build a PostgreSQL with 32 KB blocks, outside the repository; some rungs of bench-c1 need it
 	@sh scripts/postgres.sh 32k
