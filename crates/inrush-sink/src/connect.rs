@@ -10,12 +10,14 @@
 //! No other setting is touched: timeouts, memory, `synchronous_commit` and the rest stay as the role, the database
 //! and PGOPTIONS have them.
 
+mod socket;
 mod stream;
 
 use crate::conninfo::{ConnInfo, Endpoint, Host, SslMode, TargetSessionAttrs};
 use crate::failure::{self, Failure};
 use crate::tls;
 use inrush_core::{Code, Error, Result};
+pub(crate) use socket::Socket;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -52,6 +54,8 @@ pub struct Connected {
     /// Warnings and notices of the server, at most 256 at a time.
     pub notices: mpsc::Receiver<DbError>,
     ended: Arc<OnceLock<tokio_postgres::Error>>,
+    /// For a COPY; none where it goes through the driver.
+    pub(crate) socket: Option<Arc<Socket>>,
 }
 
 impl Connected {
@@ -233,6 +237,7 @@ impl Search<'_> {
             answered,
         })?;
         let tls = matches!(stream, Stream::Tls(_));
+        let socket = Socket::of(&stream).map(Arc::new);
 
         let config = self.driver_config(host, tls);
         let (client, connection) = config.connect_raw(stream, Ready).await.map_err(|e| Refused {
@@ -279,6 +284,7 @@ impl Search<'_> {
             cancel,
             notices,
             ended,
+            socket,
         })
     }
 
