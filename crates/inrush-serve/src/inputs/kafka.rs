@@ -398,7 +398,8 @@ impl Reader {
             None => Some(key.0.clone()),
         };
         let gathering = Gathering::new(self.config.format, self.feeder.part_bytes());
-        let active = Active { assignment, claimed, replay, table, expected, gathering, told: 0, known_as_all: false };
+        let active =
+            Active { assignment, claimed, replay, table, expected, gathering, told: 0, known_as_all: false };
         self.active.insert(key.clone(), active);
         if !self.full {
             self.pause(key, false);
