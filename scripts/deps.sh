@@ -31,11 +31,11 @@ for what; do
     # program or file to look for : Debian package
     build) wanted="$wanted cc:gcc /usr/include/stdio.h:libc6-dev make:make" ;;
     fuzz) wanted="$wanted c++:g++" ;;
-    extension) wanted="$wanted pgxs:$(server_dev)" ;;
+    extension) wanted="$wanted headers:$(server_dev) /usr/include/gssapi/gssapi.h:libkrb5-dev" ;;
     deb) wanted="$wanted dpkg-buildpackage:dpkg-dev dh:debhelper fakeroot:fakeroot pg_buildext:postgresql-server-dev-all" ;;
     test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
                   bison:bison flex:flex setpriv:util-linux python3:python3 curl:curl java:default-jre-headless
-                  pgxs:$(server_dev) /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
+                  headers:$(server_dev) /usr/include/gssapi/gssapi.h:libkrb5-dev /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
     *) say "unknown: $what (build, test, fuzz, extension, deb)"; exit 2 ;;
     esac
 done
@@ -46,8 +46,9 @@ have() { # what
     # Debian keeps the server's programs off PATH. 15 is the oldest that is used; where the system has only an
     # older one, tests/servers.sh brings newer ones.
     postgres) command -v postgres > /dev/null || ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 ;;
-    pgxs) ls /usr/lib/postgresql/*/lib/pgxs/src/makefiles/pgxs.mk > /dev/null 2>&1 ||
-        [ -e "$(pg_config --pgxs 2> /dev/null)" ] ;;
+    # Debian has pgxs.mk in its client's package, the headers in the one that is meant.
+    headers) ls /usr/include/postgresql/*/server/postgres.h > /dev/null 2>&1 ||
+        [ -e "$(pg_config --includedir-server 2> /dev/null)/postgres.h" ] ;;
     pip) python3 -m pip --version > /dev/null 2>&1 ;;
     *) command -v "$1" > /dev/null ;;
     esac
