@@ -118,7 +118,7 @@ impl Session {
             let prepared = prepared.map_err(|e| self.copy_failure(job, shape, &e))?;
             self.statements.insert((shape, format), prepared);
         }
-        CopyStream::start(&self.connected.client, &self.statements[&(shape, format)])
+        CopyStream::start(&self.connected, &self.statements[&(shape, format)])
             .await
             .map_err(|e| self.copy_failure(job, shape, &e))
     }

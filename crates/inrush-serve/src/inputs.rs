@@ -8,6 +8,7 @@ pub(crate) mod stdin;
 pub(crate) mod tail;
 
 use crate::ack::{Outcome, Share};
+use crate::buffers::Buffers;
 use crate::config::{FormatName, Into};
 use crate::metrics::Metrics;
 use crate::origin::Origin;
@@ -45,6 +46,8 @@ pub(crate) struct Feeder {
     splitters: Arc<Vec<mpsc::UnboundedSender<Part>>>,
     next: Arc<AtomicUsize>,
     pub memory: Memory,
+    /// For parts.
+    pub buffers: Buffers,
     pub registry: Arc<Registry>,
     pub metrics: Arc<Metrics>,
     pub lanes: u32,
@@ -72,10 +75,13 @@ impl Feeder {
     pub fn new(splitters: Vec<mpsc::UnboundedSender<Part>>, common: Common) -> Feeder {
         let Common { memory, registry, metrics, lanes, limits, spill, stop } = common;
         let spill_memory = Memory::new(memory.all() / 4);
+        let part = part_bytes(&memory, &spill_memory);
         Feeder {
             splitters: Arc::new(splitters),
             next: Arc::default(),
             memory,
+            // A part ends with the last whole record: what is behind it is in the buffer, too.
+            buffers: Buffers::new(part + part / 16),
             registry,
             metrics,
             lanes,
@@ -88,7 +94,7 @@ impl Feeder {
 
     /// Bytes of a part.
     pub fn part_bytes(&self) -> usize {
-        PART.min(self.memory.largest_part()).min(self.spill_memory.largest_part()).max(64 << 10)
+        part_bytes(&self.memory, &self.spill_memory)
     }
 
     /// Hands a piece on. Pieces of one origin keep their order.
@@ -130,6 +136,10 @@ impl Feeder {
     pub fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }
+}
+
+fn part_bytes(memory: &Memory, spill_memory: &Memory) -> usize {
+    PART.min(memory.largest_part()).min(spill_memory.largest_part()).max(64 << 10)
 }
 
 /// What became of something, or that nobody knows.

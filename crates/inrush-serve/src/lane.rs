@@ -145,21 +145,23 @@ impl Lane {
         }
     }
 
-    /// Takes more work until the unit is full or its first rows have waited long enough.
+    /// Takes more work until the unit is full, or nothing more is there and it is large enough or has waited long enough.
+    /// What comes while a unit is under way makes the next one larger: the busier the server, the larger the units.
     async fn gather(&mut self, unit: &mut Vec<LaneWork>, first: LaneWork) {
-        let BatchLimits { rows: most_rows, bytes: most_bytes, linger } = self.settings.batch;
+        let BatchLimits { rows: most_rows, bytes: most_bytes, enough, linger } = self.settings.batch;
         let deadline = tokio::time::Instant::now() + linger.0;
         let (mut rows, mut bytes) = (first.rows(), first.bytes() as u64);
         unit.push(first);
         while rows < most_rows && bytes < most_bytes.0 {
-            match tokio::time::timeout_at(deadline, self.works.recv()).await {
-                Ok(Some(work)) => {
-                    rows += work.rows();
-                    bytes += work.bytes() as u64;
-                    unit.push(work);
-                }
-                Ok(None) | Err(_) => break,
-            }
+            let more = match self.works.try_recv() {
+                Ok(work) => Some(work),
+                Err(_) if bytes >= enough.0 => None,
+                Err(_) => tokio::time::timeout_at(deadline, self.works.recv()).await.ok().flatten(),
+            };
+            let Some(work) = more else { break };
+            rows += work.rows();
+            bytes += work.bytes() as u64;
+            unit.push(work);
         }
     }
 

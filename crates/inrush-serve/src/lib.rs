@@ -11,6 +11,7 @@
 
 mod ack;
 mod admin;
+mod buffers;
 pub mod config;
 mod gate;
 mod inputs;

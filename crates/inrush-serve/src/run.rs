@@ -1,5 +1,6 @@
 //! Starts everything, and stops it in order: inputs, splitters, lanes, gate.
 
+use crate::buffers::Buffers;
 use crate::config::{Config, Via};
 use crate::gate;
 use crate::inputs::http::{self, HttpInput};
@@ -9,7 +10,7 @@ use crate::metrics::Metrics;
 use crate::part::Source;
 use crate::pressure::Memory;
 use crate::spill::{self, SpillLog};
-use crate::split::Splitter;
+use crate::split::{self, Splitter};
 use crate::target::{Registry, Settings};
 use crate::{admin, maintain, systemd, waits};
 use inrush_core::{Code, Error, Result};
@@ -223,14 +224,21 @@ async fn serve(
     }
     drop(gate);
     let lanes = Lanes::new(senders, Arc::clone(&switch.aborted));
+    let blocks = Buffers::new(split::MESSAGE);
     let mut splitters = Vec::new();
     let mut threads = Vec::new();
     for number in 0..cores() {
         let (sender, mut parts) = mpsc::unbounded_channel();
         splitters.push(sender);
         let limit = config.limits.rejects_per_minute;
-        let splitter =
-            Splitter::new(Arc::clone(&registry), handle.clone(), lanes.clone(), Arc::clone(&metrics), limit);
+        let splitter = Splitter::new(
+            Arc::clone(&registry),
+            handle.clone(),
+            lanes.clone(),
+            Arc::clone(&metrics),
+            limit,
+            blocks.clone(),
+        );
         let thread = std::thread::Builder::new()
             .name(format!("inrush-split-{number}"))
             .spawn(move || splitter.run(&mut parts))
@@ -248,6 +256,7 @@ async fn serve(
         stop: switch.stop.subscribe(),
     };
     let feeder = Feeder::new(splitters, common);
+    let release_task = tokio::spawn(release_idle([blocks, feeder.buffers.clone()]));
 
     let mut inputs = start_inputs(config, &feeder, switch, only_drain).await?;
     let side = start_side(config, &feeder).await?;
@@ -272,6 +281,7 @@ async fn serve(
         while lane_tasks.join_next().await.is_some() {}
         let _ = gate_task.await;
     };
+    release_task.abort();
     let mut in_order = std::pin::pin!(in_order);
     let mut given_up = false;
     if tokio::time::timeout(config.limits.stop.0, in_order.as_mut()).await.is_err() {
@@ -294,6 +304,14 @@ async fn serve(
         rejects: metrics.rejects(),
         aborted: given_up || switch.aborted.load(Relaxed),
     })
+}
+
+/// Gives memory back when less of it is needed.
+async fn release_idle(pools: [Buffers; 2]) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        pools.iter().for_each(Buffers::release_idle);
+    }
 }
 
 /// Waits until the spill is empty.

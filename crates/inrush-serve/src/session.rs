@@ -100,7 +100,7 @@ impl Session {
             let prepared = prepared.map_err(|e| self.copy_failure(batch, wire, &e))?;
             self.statements.insert(key, prepared);
         }
-        CopyStream::start(&self.connected.client, &self.statements[&key])
+        CopyStream::start(&self.connected, &self.statements[&key])
             .await
             .map_err(|e| self.copy_failure(batch, wire, &e))
     }

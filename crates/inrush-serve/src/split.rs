@@ -2,9 +2,11 @@
 //!
 //! All parts of one origin go through the same splitter, so that each lane is given them in order.
 
+mod leaves;
 mod out;
 mod reader;
 
+use crate::buffers::Buffers;
 use crate::config::Unknown;
 use crate::lane::Lanes;
 use crate::metrics::{Metrics, unix_micros};
@@ -13,7 +15,7 @@ use crate::target::{Registry, Target};
 use inrush_core::{BadRecord, Code, Error, Fields, Position, Record, Reject, RejectOrigin, Result};
 use inrush_decode::{encoding, line, ndjson};
 use out::Out;
-pub(crate) use reader::row_texts;
+pub(crate) use reader::{MESSAGE, row_texts};
 use reader::{Reader, Spot};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,6 +40,8 @@ pub(crate) struct Splitter {
     pub lanes: Lanes,
     pub metrics: Arc<Metrics>,
     pub reject_limit: u64,
+    /// For messages.
+    pub blocks: Buffers,
     readers: HashMap<ReaderKey, Reader>,
 }
 
@@ -57,8 +61,9 @@ impl Splitter {
         lanes: Lanes,
         metrics: Arc<Metrics>,
         reject_limit: u64,
+        blocks: Buffers,
     ) -> Splitter {
-        Splitter { registry, handle, lanes, metrics, reject_limit, readers: HashMap::new() }
+        Splitter { registry, handle, lanes, metrics, reject_limit, blocks, readers: HashMap::new() }
     }
 
     /// Works until the channel is closed.
@@ -98,7 +103,7 @@ impl Splitter {
                 "too many refused rows: the input is stopped for a while"
             );
         }
-        work.out.give(&body, next, &share, &self.lanes);
+        work.out.give(&body, next, &share, &self.lanes, &self.blocks);
         share.settle(0);
     }
 
@@ -282,23 +287,23 @@ impl Splitter {
                 }
             }
         };
-        let lane = reader.target.lane(leaf.number, body.origin.lanes());
+        let lane = reader.target.lane(reader.leaf(leaf).number, body.origin.lanes());
         if body.origin.has(lane, position) {
             work.out.known += 1;
             return Ok(());
         }
-        if !reader.can_write(&leaf) {
+        if !reader.can_write(leaf) {
             let (target, shape) = (Arc::clone(&reader.target), Arc::clone(&reader.shape));
             let layout = self.wait_for(|registry, handle| {
-                handle.block_on(registry.layout(&leaf, &target, &shape.names, shape.id))
+                handle.block_on(registry.layout(reader.leaf(leaf), &target, &shape.names, shape.id))
             })?;
-            reader.prepare(&leaf, layout);
+            reader.prepare(leaf, layout);
         }
         // Rows of a part are bytes of it: what lies behind 4 GB is not there.
         let start = u32::try_from(range.start).unwrap_or(u32::MAX);
         debug_assert!(base <= range.start);
         let record = Record { input: bytes, fields: &work.fields };
-        if reader.write(&record, &leaf, start, event, work.out.lane(lane)) {
+        if reader.write(&record, leaf, start, event, work.out.lane(lane), &self.blocks) {
             self.metrics.rows_as_text.fetch_add(1, Relaxed);
         }
         Ok(())

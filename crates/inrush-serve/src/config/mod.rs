@@ -131,13 +131,20 @@ pub struct Batch {
     pub rows: u64,
     /// Bytes of a unit at most, but for the last part.
     pub bytes: Size,
-    /// How long the first row of a unit waits for others.
+    /// Bytes of a unit that is worth its commit: it waits for no more of them.
+    pub enough: Size,
+    /// How long the first row of a smaller unit waits for others.
     pub linger: Span,
 }
 
 impl Default for Batch {
     fn default() -> Batch {
-        Batch { rows: 500_000, bytes: Size(32 << 20), linger: Span(Duration::from_millis(200)) }
+        Batch {
+            rows: 500_000,
+            bytes: Size(32 << 20),
+            enough: Size(4 << 20),
+            linger: Span(Duration::from_millis(200)),
+        }
     }
 }
 

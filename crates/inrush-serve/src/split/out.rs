@@ -1,6 +1,7 @@
 //! What a splitter makes of a part, by lane.
 
 use crate::ack::Share;
+use crate::buffers::Buffers;
 use crate::lane::Lanes;
 use crate::origin::Kind;
 use crate::part::{Batch, Body, LaneWork};
@@ -53,7 +54,7 @@ impl Out {
 
     /// Gives the lanes their work. Lanes without rows are told as well, where offsets are kept: theirs must not stay
     /// behind.
-    pub fn give(self, body: &Arc<Body>, next: i64, share: &Share, lanes: &Lanes) {
+    pub fn give(self, body: &Arc<Body>, next: i64, share: &Share, lanes: &Lanes, blocks: &Buffers) {
         for (lane, out) in self.lanes.into_iter().enumerate() {
             let empty = out.batches.is_empty() && out.letters.is_empty();
             let span = match body.origin.kind {
@@ -69,7 +70,7 @@ impl Out {
             for letter in &out.letters {
                 share.refuse(&letter.reject);
             }
-            let batches = out.batches.into_iter().map(super::reader::sealed).collect();
+            let batches = out.batches.into_iter().map(|batch| super::reader::sealed(batch, blocks)).collect();
             lanes.give(LaneWork {
                 body: Arc::clone(body),
                 lane,

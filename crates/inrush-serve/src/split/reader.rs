@@ -1,7 +1,9 @@
 //! Decoder and encoders for the rows of one input into one table.
 
+use super::leaves::{LeafWriter, Leaves, Met};
 use super::now;
 use super::out::LaneOut;
+use crate::buffers::Buffers;
 use crate::config::{Into, Unknown};
 use crate::lane::RowText;
 use crate::metrics::unix_micros;
@@ -16,7 +18,6 @@ use inrush_encode::{RowEncoder, ValueEncoder, copy_binary, copy_text};
 use inrush_route::{HashKind, partition_hash};
 use inrush_sink::copy::WireFormat;
 use inrush_windows::{Late, Place};
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,10 +29,19 @@ pub(super) struct Reader {
     time: Option<(FieldSource, ValueEncoder)>,
     key: Option<(FieldSource, ValueEncoder, HashKind)>,
     text: copy_text::CopyText,
-    writers: HashMap<u32, LeafWriter>,
+    leaves: Leaves,
+    /// Where the last row went: the next one most often goes there, too.
+    hot: Option<Hot>,
     /// Value of the time or key under way.
     value: Vec<u8>,
     now: i64,
+}
+
+/// A leaf: its window, its number in the window, and in the reader.
+struct Hot {
+    window: Range<i64>,
+    lane: u32,
+    leaf: usize,
 }
 
 enum Decoding {
@@ -39,15 +49,10 @@ enum Decoding {
     Lines(Box<LineDecoder>),
 }
 
-struct LeafWriter {
-    encoder: Box<dyn RowEncoder>,
-    wire: WireFormat,
-    blocks: Option<BlockWriter>,
-}
-
-/// Where a row belongs. Numbers are those of the leaf in its window.
+/// Where a row belongs. Numbers are those of the leaf in its window, but for that of a leaf that is there: it is the
+/// reader's.
 pub(super) enum Spot {
-    Leaf(Arc<Leaf>, Option<i64>),
+    Leaf(usize, Option<i64>),
     /// The window of this instant may be made, but is not.
     Missing(i64, u32),
     Late(u32),
@@ -137,7 +142,8 @@ impl Reader {
             time,
             key,
             text: copy_text::CopyText::new(&shape.encode_columns()),
-            writers: HashMap::new(),
+            leaves: Leaves::default(),
+            hot: None,
             value: Vec::new(),
             now: now(target),
             shape,
@@ -153,11 +159,8 @@ impl Reader {
             return false;
         }
         self.target = Arc::clone(target);
-        let windows = target.windows.as_ref();
-        let stands = |relid: &u32| {
-            *relid == target.root.relid || windows.is_some_and(|windows| windows.leaves.contains_key(relid))
-        };
-        self.writers.retain(|relid, _| stands(relid));
+        self.leaves.follow(target);
+        self.hot = None;
         true
     }
 
@@ -221,18 +224,28 @@ impl Reader {
         windows.is_some_and(|windows| windows.windowed.policy.late == Late::Drop)
     }
 
-    /// Where the record belongs.
+    /// Where the record belongs. What cannot be told here, the server tells.
     pub fn spot(&mut self, record: &Record<'_>) -> Spot {
-        // What cannot be told here, the server tells.
-        let root = || Spot::Leaf(Arc::clone(&self.target.root), None);
-        let Some(windows) = &self.target.windows else { return root() };
-        let Some((source, encoder)) = &self.time else { return root() };
-        let Some(text) = source.value(record) else { return root() };
+        match self.window_spot(record) {
+            Some(spot) => spot,
+            None => {
+                let root = &self.target.root;
+                let leaf = self.leaves.number(root.relid, || Some(Arc::clone(root)));
+                Spot::Leaf(leaf.unwrap_or_default(), None)
+            }
+        }
+    }
+
+    /// The same, if it can be told here.
+    fn window_spot(&mut self, record: &Record<'_>) -> Option<Spot> {
+        let windows = self.target.windows.as_ref()?;
+        let (source, encoder) = self.time.as_ref()?;
+        let text = source.value(record)?;
         self.value.clear();
         if !encoder.encode(text, &mut self.value) {
-            return root();
+            return None;
         }
-        let Some(event) = instant(windows.windowed.time_kind, &self.value) else { return root() };
+        let event = instant(windows.windowed.time_kind, &self.value)?;
         let number = match (&windows.key, &self.key) {
             (None, _) => 0,
             (Some(_), Some((source, encoder, hash))) => {
@@ -240,40 +253,57 @@ impl Reader {
                 let value = match source.value(record) {
                     None => None,
                     Some(text) if encoder.encode(text, &mut self.value) => Some(self.value.as_slice()),
-                    Some(_) => return root(),
+                    Some(_) => return None,
                 };
-                let Some(hash) = partition_hash(&[(*hash, value)]) else { return root() };
+                let hash = partition_hash(&[(*hash, value)])?;
                 // The remainder is less than the number of lanes.
                 #[allow(clippy::cast_possible_truncation)]
                 let number = (hash % u64::from(windows.windowed.policy.lanes.max(1))) as u32;
                 number
             }
-            (Some(_), None) => return root(),
+            (Some(_), None) => return None,
         };
-        match windows.windowed.place(event, self.now) {
+        if let Some(hot) = &self.hot
+            && hot.window.contains(&event)
+            && hot.lane == number
+        {
+            return Some(Spot::Leaf(hot.leaf, Some(event)));
+        }
+        Some(match windows.windowed.place(event, self.now) {
             Place::Window(window) => {
                 let leaf = window.leaves.iter().find(|leaf| leaf.lane == number);
-                match leaf.and_then(|leaf| windows.leaves.get(&leaf.relid)) {
-                    Some(leaf) => Spot::Leaf(Arc::clone(leaf), Some(event)),
-                    None => root(),
-                }
+                let leaf = leaf.and_then(|leaf| {
+                    self.leaves.number(leaf.relid, || windows.leaves.get(&leaf.relid).map(Arc::clone))
+                });
+                let leaf = leaf?;
+                self.hot = Some(Hot { window: window.start..window.end, lane: number, leaf });
+                Spot::Leaf(leaf, Some(event))
             }
             Place::Missing => Spot::Missing(event, number),
             Place::Late => match &windows.overflow {
-                Some(overflow) => Spot::Leaf(Arc::clone(overflow), None),
+                Some(overflow) => {
+                    let leaf = self.leaves.number(overflow.relid, || Some(Arc::clone(overflow)));
+                    Spot::Leaf(leaf.unwrap_or_default(), None)
+                }
                 None => Spot::Late(number),
             },
             Place::TooFarAhead => Spot::TooFarAhead(number),
-        }
+        })
+    }
+
+    /// A leaf of which [`Reader::spot`] gave the number.
+    pub fn leaf(&self, number: usize) -> &Arc<Leaf> {
+        self.leaves.get(number).map_or(&self.target.root, |met| &met.leaf)
     }
 
     /// Whether the encoder of a leaf is there.
-    pub fn can_write(&self, leaf: &Leaf) -> bool {
-        self.writers.contains_key(&leaf.relid)
+    pub fn can_write(&self, leaf: usize) -> bool {
+        self.leaves.get(leaf).is_some_and(|met| met.writer.is_some())
     }
 
     /// Makes the encoder of a leaf: of frames, if there is a layout for it.
-    pub fn prepare(&mut self, leaf: &Leaf, layout: Option<Arc<FrameLayout>>) {
+    pub fn prepare(&mut self, number: usize, layout: Option<Arc<FrameLayout>>) {
+        let leaf = Arc::clone(self.leaf(number));
         let columns = self.shape.encode_columns();
         let session = &self.target.session;
         let direct = layout.and_then(|layout| {
@@ -298,19 +328,22 @@ impl Reader {
                 blocks: None,
             },
         };
-        self.writers.insert(leaf.relid, writer);
+        if let Some(met) = self.leaves.get_mut(number) {
+            met.writer = Some(writer);
+        }
     }
 
     /// Encodes a record for a leaf. `true` if it went as text beside the others.
     pub fn write(
         &mut self,
         record: &Record<'_>,
-        leaf: &Arc<Leaf>,
+        leaf: usize,
         start: u32,
         event: Option<i64>,
         out: &mut LaneOut,
+        blocks: &Buffers,
     ) -> bool {
-        let Some(writer) = self.writers.get_mut(&leaf.relid) else { return false };
+        let Some(Met { leaf, writer: Some(writer) }) = self.leaves.get_mut(leaf) else { return false };
         let fits = |batch: &Batch| batch.leaf.relid == leaf.relid && batch.shape.id == self.shape.id;
         if !out.batches.get(out.last).is_some_and(fits) {
             out.last = match out.batches.iter().position(fits) {
@@ -338,32 +371,40 @@ impl Reader {
         batch.rows += 1;
         batch.starts.push(start);
         batch.up_to = batch.up_to.max(event);
-        let as_text = writer.encoder.row(record, &mut batch.open).is_err();
+        let as_text = !writer.write(record, batch);
         if as_text {
             let sure = self.text.row(record, &mut batch.open_side);
             debug_assert!(sure.is_ok(), "COPY text takes every value");
         }
         if batch.open.len() >= BLOCK {
-            flush(batch);
-            batch.open.reserve(BLOCK + BLOCK / 8);
+            flush(batch, blocks);
+            batch.open = blocks.take();
+        } else if batch.open.len() >= BLOCK / 2 && batch.open.capacity() < blocks.size() {
+            // Not before: a part may have rows for very many leaves.
+            let mut open = blocks.take();
+            open.extend_from_slice(&batch.open);
+            batch.open = open;
         }
         as_text
     }
 }
 
+/// Bytes of the buffers that messages are made in: one row may go beyond a block.
+pub(crate) const MESSAGE: usize = BLOCK + BLOCK / 8;
+
 /// Makes messages of what is open.
-fn flush(batch: &mut Batch) {
+fn flush(batch: &mut Batch, buffers: &Buffers) {
     let open = std::mem::take(&mut batch.open);
     match &batch.blocks {
-        Some(blocks) => batch.messages.extend(blocks.seal(open).into_iter().map(Bytes::from)),
+        Some(writer) => batch.messages.extend(writer.seal(open).into_iter().map(|one| buffers.lend(one))),
         None if open.is_empty() => {}
-        None => batch.messages.push(Bytes::from(open)),
+        None => batch.messages.push(buffers.lend(open)),
     }
 }
 
 /// A batch that takes no more rows.
-pub(super) fn sealed(mut batch: Batch) -> Batch {
-    flush(&mut batch);
+pub(super) fn sealed(mut batch: Batch, buffers: &Buffers) -> Batch {
+    flush(&mut batch, buffers);
     batch.side = Bytes::from(std::mem::take(&mut batch.open_side));
     batch
 }

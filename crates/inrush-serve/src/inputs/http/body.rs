@@ -69,6 +69,8 @@ struct Flow<'a> {
     /// Bytes of the body before the buffer.
     passed: usize,
     line: u64,
+    /// What was handed on last: its lines are counted when something comes behind it.
+    uncounted: Bytes,
     share: Option<Share>,
 }
 
@@ -127,11 +129,13 @@ impl HttpInput {
             spills: self.feeder.spill.is_some() && self.feeder.metrics.is_down(),
             passed: 0,
             line: 1,
+            uncounted: Bytes::new(),
             share: Some(share),
         };
         let expected = if unzip { None } else { length };
         let ended = flow.run(request.into_body(), unzip, expected).await;
         flow.share = None;
+        flow.uncounted = Bytes::new();
         let mut outcome = outcome(told).await;
         if let (Kept::All(meta, bytes), Some(spill)) = (&flow.kept, &self.feeder.spill)
             && outcome.failed.as_ref().is_some_and(|error| error.code() == Code::ConnectionLost)
@@ -206,10 +210,9 @@ impl Flow<'_> {
         let mut read = 0usize;
         loop {
             if self.memory.is_none() {
-                let left = expected.map(|expected| expected.saturating_sub(read).min(part));
-                self.memory = Some(self.take_memory(left.unwrap_or(part)).await?);
-                // What is known to come is not copied while the buffer grows.
-                self.buffer.reserve(left.unwrap_or(0));
+                let left = expected.map_or(part, |expected| expected.saturating_sub(read).min(part));
+                self.memory = Some(self.take_memory(left).await?);
+                self.make_room(left);
             }
             // Bytes are counted, not told apart: a float is exact enough.
             #[allow(clippy::cast_precision_loss)]
@@ -281,16 +284,43 @@ impl Flow<'_> {
         }
     }
 
+    /// Has the buffer hold what is to come without being copied while it grows. A short body has a short one.
+    fn make_room(&mut self, bytes: usize) {
+        let buffers = &self.input.feeder.buffers;
+        if bytes < buffers.size() / 2 {
+            self.buffer.reserve(bytes);
+        } else if self.buffer.capacity() < buffers.size() {
+            let mut buffer = buffers.take();
+            buffer.extend_from_slice(&self.buffer);
+            self.buffer = buffer;
+        }
+    }
+
     /// Adds bytes, and hands on what is enough for a part.
-    async fn add(&mut self, bytes: &[u8]) -> Result<(), Answer> {
+    async fn add(&mut self, mut bytes: &[u8]) -> Result<(), Answer> {
         let max = self.input.config.max_body.0;
         if (self.passed + self.buffer.len() + bytes.len()) as u64 > max {
             return Err(self.input.too_large());
         }
-        self.buffer.extend_from_slice(bytes);
-        if self.head.is_none() && self.buffer.len() >= HEAD {
-            self.head = Some(head_of(&self.buffer));
+        while !bytes.is_empty() {
+            // A buffer that is full without the end of a record grows.
+            let room = match self.buffer.capacity() - self.buffer.len() {
+                0 => bytes.len(),
+                room => room,
+            };
+            let (some, rest) = bytes.split_at(bytes.len().min(room));
+            self.buffer.extend_from_slice(some);
+            bytes = rest;
+            if self.head.is_none() && self.buffer.len() >= HEAD {
+                self.head = Some(head_of(&self.buffer));
+            }
+            self.cut_parts().await?;
         }
+        Ok(())
+    }
+
+    /// Hands on what is enough for a part.
+    async fn cut_parts(&mut self) -> Result<(), Answer> {
         let part = self.input.feeder.part_bytes();
         while self.buffer.len() >= part {
             if let RowsOf::CsvWithHeader = self.ingest.rows {
@@ -307,6 +337,7 @@ impl Flow<'_> {
             self.cut(border).await?;
             if self.memory.is_none() {
                 self.memory = Some(self.take_memory(part).await?);
+                self.make_room(part);
             }
         }
         Ok(())
@@ -351,15 +382,14 @@ impl Flow<'_> {
         if end == 0 {
             return Ok(());
         }
-        let rest = self.buffer.split_off(end);
-        let bytes = std::mem::replace(&mut self.buffer, rest);
+        let bytes = self.split(end);
         let start = i64::try_from(self.passed).unwrap_or(i64::MAX);
-        let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64;
+        self.count_lines();
+        self.uncounted = bytes.clone();
         let memory = match self.memory.take() {
             Some(memory) => memory,
             None => self.take_memory(bytes.len()).await?,
         };
-        let bytes = Bytes::from(bytes);
         if self.input.feeder.spill.is_some() {
             self.kept = match self.kept {
                 Kept::Nothing => Kept::All(self.meta(&reading, start), bytes.clone()),
@@ -376,11 +406,22 @@ impl Flow<'_> {
             bytes,
         };
         self.passed += end;
-        self.line += lines;
         if let Some(share) = &self.share {
             self.input.feeder.feed(&self.input.source, &origin, piece, share.another());
         }
         Ok(())
+    }
+
+    /// Counts the lines of what was handed on: only now something comes behind them.
+    fn count_lines(&mut self) {
+        let bytes = std::mem::take(&mut self.uncounted);
+        self.line += memchr::memchr_iter(b'\n', &bytes).count() as u64;
+    }
+
+    /// Takes the first bytes out of the buffer.
+    fn split(&mut self, end: usize) -> Bytes {
+        let rest = self.buffer.split_off(end);
+        self.input.feeder.buffers.lend(std::mem::replace(&mut self.buffer, rest))
     }
 
     /// Has the first bytes of the buffer kept on disk.
@@ -392,21 +433,17 @@ impl Flow<'_> {
             self.header(true)?;
             end -= before - self.buffer.len();
         }
-        let (RowsOf::Known(reading), Some(spill)) = (&self.ingest.rows, &self.input.feeder.spill) else {
-            return Ok(());
-        };
-        if end == 0 {
-            return Ok(());
-        }
-        let rest = self.buffer.split_off(end);
-        let bytes = std::mem::replace(&mut self.buffer, rest);
-        let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64;
+        let input = self.input;
+        let Some(spill) = input.feeder.spill.as_ref().filter(|_| end > 0) else { return Ok(()) };
+        self.count_lines();
+        let RowsOf::Known(reading) = &self.ingest.rows else { return Ok(()) };
         let meta = self.meta(reading, i64::try_from(self.passed).unwrap_or(i64::MAX));
-        let kept = spill.append(&meta, Bytes::from(bytes)).await;
+        let bytes = self.split(end);
+        self.uncounted = bytes.clone();
+        let kept = spill.append(&meta, bytes).await;
         self.input.feeder.metrics.spilled.fetch_add(1, Relaxed);
         self.memory = None;
         self.passed += end;
-        self.line += lines;
         kept.map_err(|error| {
             self.input.feeder.metrics.note_error(&error);
             Answer::later(503, 5, error.fact()).closing()
