@@ -26,8 +26,8 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     let Some(name) = &args.case else {
         return Err(Error::new(Code::Usage, "no case is named").hint("`inrush bench list` shows the cases."));
     };
-    if name == "c3" {
-        return stream(args);
+    if let Some(case) = c3::Case::find(name)? {
+        return stream(case, args);
     }
     if args.seconds.is_some() || args.minutes.is_some() {
         return Err(Error::new(Code::Clash, "--seconds and --minutes are for c3 only"));
@@ -59,7 +59,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 }
 
 /// Case C3.
-fn stream(args: BenchArgs) -> Result<ExitCode> {
+fn stream(case: c3::Case, args: BenchArgs) -> Result<ExitCode> {
     if !args.server.is_empty() || args.rows.is_some() {
         return Err(Error::new(Code::Clash, "--server and --rows are not for c3")
             .hint("It starts servers of its own; --seconds says how long a run is."));
@@ -74,7 +74,7 @@ fn stream(args: BenchArgs) -> Result<ExitCode> {
         inrush: this_program()?,
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
-    let record = c3::run(c3::Case::built_in()?, &options, &|line| eprintln!("{line}"))?;
+    let record = c3::run(case, &options, &|line| eprintln!("{line}"))?;
     print!("{}", c3::text(&record));
     if !args.no_keep {
         println!("\nkept in {}", c3::keep(&record, &args.out)?.display());

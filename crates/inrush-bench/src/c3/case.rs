@@ -152,6 +152,25 @@ impl Case {
         Case::parse(BUILT_IN)
     }
 
+    /// The one that `name` names: `c3`, or a file that ends in `.toml` and says how serve is set up. `None` if it is not
+    /// a case like this.
+    ///
+    /// # Errors
+    /// Of a file that is not one, or cannot be read.
+    pub fn find(name: &str) -> Result<Option<Case>> {
+        if name == "c3" {
+            return Case::built_in().map(Some);
+        }
+        if !name.ends_with(".toml") {
+            return Ok(None);
+        }
+        let text = std::fs::read_to_string(name)
+            .map_err(|e| Error::new(Code::SourceOpen, format!("cannot read {name}: {e}")))?;
+        // What is wrong with a file is said by whoever reads all of it.
+        let is_stream = toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("serve"));
+        if is_stream { Case::parse(&text).map(Some) } else { Ok(None) }
+    }
+
     /// From the text of a case file.
     ///
     /// # Errors
