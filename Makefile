@@ -86,7 +86,7 @@ kill-test: ## N kills of client, server and connection; every row exactly once
 
 stream-kill-test: ## N kills of inrush serve, servers and brokers while rows come, each for HTTP and Kafka
 	@sh scripts/deps.sh build test
-	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test streams bodies_with_keys -- --nocapture
+	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test streams arrive_once -- --nocapture --test-threads 1
 	INRUSH_KILLS=$(N) $(CARGO) test --locked -p inrush-cli --test streams_kafka messages_arrive_once -- --nocapture
 
 lever-test: ## N kills while levers are pulled and taken back; the table is what it was

@@ -483,6 +483,30 @@ pub fn measurement<'a>(line: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [
     Ok(scratch)
 }
 
+/// The value of a tag of a line, unescaped, as [`measurement`] gives the measurement; `None` if the line has no such tag.
+pub fn tag<'a>(line: &'a [u8], name: &[u8], scratch: &'a mut Vec<u8>) -> Result<Option<&'a [u8]>, BadRecord> {
+    let mut cursor = Cursor::new(line, 0);
+    let fault = |fault: Fault| invalid(line, &fault, 0);
+    cursor.measurement().map_err(fault)?;
+    while cursor.pass(b',') {
+        let key = cursor.key("expected a tag key", None).map_err(fault)?;
+        let value = cursor.tag_value().map_err(fault)?;
+        if name_of(line, &key, scratch) != name {
+            continue;
+        }
+        if let Err(offset) = encoding::check_utf8(&line[value.range.clone()]) {
+            return Err(encoding::invalid_at(line, value.range.start + offset));
+        }
+        if !value.escaped {
+            return Ok(Some(&line[value.range]));
+        }
+        scratch.clear();
+        unescape(&line[value.range], IN_KEY, scratch);
+        return Ok(Some(scratch));
+    }
+    Ok(None)
+}
+
 /// Why the rest of a line is not looked at.
 enum Refusal {
     Fault(Fault),

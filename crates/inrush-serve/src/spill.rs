@@ -15,14 +15,17 @@ use inrush_decode::line::Precision;
 use inrush_sink::ledger::stream::PartitionName;
 use inrush_spill::{Entry, Options, Reader, Spill};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// Entries that are drained at once at most.
-const DRAINING: usize = 64;
+const DRAINING: usize = 256;
+
+/// Keys of drained entries that are remembered at most.
+const KEYS: usize = 16 << 10;
 
 /// How often an empty log, or a server that is away, is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -268,6 +271,7 @@ async fn drain_once(log: &SpillLog, feeder: &Feeder) -> Result<()> {
     // One claim for logged tables and one for unlogged ones: their offsets are in different tables.
     let mut claims: [Option<Arc<Origin>>; 2] = [None, None];
     let mut pending = Pending::new();
+    let mut keyed = Keyed::default();
     let not_stored = || Error::new(Code::Spill, "what was spilled could not be stored; it is tried again");
     loop {
         let seen = log.shared.synced.load(SeqCst);
@@ -277,6 +281,7 @@ async fn drain_once(log: &SpillLog, feeder: &Feeder) -> Result<()> {
             if !settle(log, &mut pending, 0).await {
                 return Err(not_stored());
             }
+            keyed.pass(feeder).await;
             // What lies between entries is no entry: the heads of segments.
             log.shared.drained.fetch_max(seen, SeqCst);
             if log.is_empty() {
@@ -316,11 +321,21 @@ async fn drain_once(log: &SpillLog, feeder: &Feeder) -> Result<()> {
         };
         let next = entry.next;
         match &meta.key {
-            None => pending.push_back((next, feed(feeder, &source, &claim, &meta, entry, true).await)),
-            Some((key, head)) => {
-                // What comes before is settled first: the offset moves behind this when it is stored.
-                if !settle(log, &mut pending, 0).await {
+            None => {
+                // Its rows move the offset of the log: not over entries that are under way.
+                if keyed.any() && !settle(log, &mut pending, 0).await {
                     return Err(not_stored());
+                }
+                keyed.pass(feeder).await;
+                pending.push_back((next, feed(feeder, &source, &claim, &meta, entry, true).await));
+            }
+            Some((key, head)) => {
+                // What the server has of a body is known when what came before of it is settled.
+                if !keyed.is_new(&source.name, key) || keyed.under_way.len() >= KEYS {
+                    if !settle(log, &mut pending, 0).await {
+                        return Err(not_stored());
+                    }
+                    keyed.under_way.clear();
                 }
                 let known = {
                     let control = feeder.registry.control().await?;
@@ -332,10 +347,8 @@ async fn drain_once(log: &SpillLog, feeder: &Feeder) -> Result<()> {
                 let origin =
                     Arc::new(Origin::request(name, head.clone(), known.as_ref(), feeder.lanes, unlogged));
                 pending.push_back((next, feed(feeder, &source, &origin, &meta, entry, false).await));
-                if !settle(log, &mut pending, 0).await {
-                    return Err(not_stored());
-                }
-                moved(feeder, &source, &claim, next).await;
+                keyed.under_way.insert((source.name.clone(), key.clone()));
+                keyed.behind = Some((source, claim, next));
             }
         }
         position = next;
@@ -343,6 +356,34 @@ async fn drain_once(log: &SpillLog, feeder: &Feeder) -> Result<()> {
             // What comes behind it is void, or will be read again.
             while settle_one(&mut pending).await {}
             return Err(not_stored());
+        }
+    }
+}
+
+/// Entries with keys. Each is stored once under its key, in whatever order; that they move the offset of the log saves
+/// only reading them again.
+#[derive(Default)]
+struct Keyed {
+    /// Input and key of those that may not be settled yet.
+    under_way: HashSet<(String, String)>,
+    /// The last one, as long as the offset has not moved behind it.
+    behind: Option<(Arc<crate::part::Source>, Arc<Origin>, u64)>,
+}
+
+impl Keyed {
+    fn any(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    fn is_new(&self, input: &str, key: &str) -> bool {
+        !self.under_way.contains(&(input.to_owned(), key.to_owned()))
+    }
+
+    /// All are settled: the offset moves behind them.
+    async fn pass(&mut self, feeder: &Feeder) {
+        self.under_way.clear();
+        if let Some((source, claim, next)) = self.behind.take() {
+            moved(feeder, &source, &claim, next).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 //! All parts of one origin go through the same splitter, so that each lane is given them in order.
 
 mod leaves;
+mod naming;
 mod out;
 mod reader;
 
@@ -14,6 +15,8 @@ use crate::part::{Body, Part, Reading};
 use crate::target::{Registry, Target};
 use inrush_core::{BadRecord, Code, Error, Fields, Position, Record, Reject, RejectOrigin, Result};
 use inrush_decode::{encoding, line, ndjson};
+use naming::Naming;
+pub(crate) use naming::Template;
 use out::Out;
 pub(crate) use reader::{MESSAGE, row_texts};
 use reader::{Reader, Spot};
@@ -29,9 +32,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Readers that are kept at most: tables may be named from outside.
 const READERS: usize = 1000;
-
-/// The table of a measurement; or why there is none.
-type TableOf<'a> = &'a mut dyn FnMut(&[u8]) -> Result<String, BadRecord>;
 
 /// One splitter.
 pub(crate) struct Splitter {
@@ -83,7 +83,7 @@ impl Splitter {
         let mut work = Work::new(body.origin.lanes());
         let split = match &body.table {
             Some(table) => self.one_table(&body, table, &mut work),
-            None => self.many_tables(&body, &mut work),
+            None => Naming::of(&body.source.into).and_then(|naming| self.lines(&body, &mut work, naming)),
         };
         if let Err(error) = split {
             self.metrics.note_error(&error);
@@ -111,7 +111,7 @@ impl Splitter {
     fn one_table(&mut self, body: &Arc<Body>, table: &str, work: &mut Work) -> Result<()> {
         let mut target = self.target(table, body)?;
         if let Reading::Line { .. } = body.reading {
-            return self.lines(body, work, &mut |_: &[u8]| Ok(table.to_owned()));
+            return self.lines(body, work, Naming::fixed(table));
         }
         let valid = encoding::check_utf8(&body.bytes).is_ok();
         let mut base = 0;
@@ -154,52 +154,23 @@ impl Splitter {
     }
 
     /// Lines of line protocol, each with its own table.
-    fn many_tables(&mut self, body: &Arc<Body>, work: &mut Work) -> Result<()> {
-        let into = &body.source.into;
-        let named = |measurement: &[u8]| -> Result<String, BadRecord> {
-            let Ok(measurement) = std::str::from_utf8(measurement) else {
-                return Err(BadRecord::format("the measurement is not valid UTF-8"));
-            };
-            let name = match &into.table {
-                Some(template) => template.replace("{measurement}", measurement),
-                None => measurement.to_owned(),
-            };
-            match crate::inputs::allowed(into, &name) {
-                true => Ok(name),
-                false => Err(BadRecord {
-                    sqlstate: "42501",
-                    fact: format!("table {name:?} is not among those that this input may write"),
-                    field: None,
-                }),
-            }
-        };
-        self.lines(body, work, &mut { named })
-    }
-
-    fn lines(&mut self, body: &Arc<Body>, work: &mut Work, table_of: TableOf<'_>) -> Result<()> {
-        let mut scratch = Vec::new();
-        let mut current: Option<(Vec<u8>, ReaderKey, Reader)> = None;
+    fn lines(&mut self, body: &Arc<Body>, work: &mut Work, mut naming: Naming<'_>) -> Result<()> {
+        let mut name = String::new();
+        let mut current: Option<(String, ReaderKey, Reader)> = None;
         for found in line::lines(&body.bytes) {
             let content = &body.bytes[found.content.clone()];
-            let measurement = match line::measurement(content, &mut scratch) {
-                Ok(measurement) => measurement,
-                Err(bad) => {
-                    self.refuse(body, &found.content, "", &bad, work);
-                    continue;
-                }
-            };
-            if current.as_ref().is_none_or(|(of, ..)| of != measurement) {
+            if let Err(bad) = naming.name(content, &mut name) {
+                self.refuse(body, &found.content, "", &bad, work);
+                continue;
+            }
+            if current.as_ref().is_none_or(|(of, ..)| *of != name) {
                 if let Some((_, key, reader)) = current.take() {
                     self.readers.insert(key, reader);
                 }
-                let measurement = measurement.to_vec();
-                let name = match table_of(&measurement) {
-                    Ok(name) => name,
-                    Err(bad) => {
-                        self.refuse(body, &found.content, "", &bad, work);
-                        continue;
-                    }
-                };
+                if let Err(bad) = naming.check(&name) {
+                    self.refuse(body, &found.content, "", &bad, work);
+                    continue;
+                }
                 let target = match self.target(&name, body) {
                     Ok(target) => target,
                     // The other lines of the body are not to suffer for it.
@@ -211,7 +182,7 @@ impl Splitter {
                     Err(error) => return Err(error),
                 };
                 let (key, reader) = self.reader(body, &target, content)?;
-                current = Some((measurement, key, reader));
+                current = Some((name.clone(), key, reader));
             }
             let Some((_, _, reader)) = &mut current else { continue };
             let mut decoded = reader.line(&body.bytes, found.content.clone(), &mut work.fields);

@@ -77,6 +77,37 @@ impl Postgres {
         let user = ServerUser::get();
         let dir = new_dir(user);
         initdb(installation, user, dir.path(), options);
+        Postgres::in_dir(installation, user, dir)
+    }
+
+    /// Starts a standby that this server, which runs, streams its WAL to. `SELECT pg_promote()` makes a primary of it.
+    ///
+    /// # Panics
+    /// If it cannot be copied, or does not start.
+    pub fn standby(&self) -> Postgres {
+        let dir = new_dir(self.user);
+        let mut command = self.installation.command("pg_basebackup");
+        let output = self
+            .user
+            .run(&mut command)
+            .arg("-D")
+            .arg(dir.path().join("data"))
+            .args(["-R", "-c", "fast", "--no-sync", "-d", &self.url()])
+            .current_dir(dir.path())
+            .output()
+            .expect("to run pg_basebackup");
+        assert!(output.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&output.stderr));
+        let conf = format!("\nunix_socket_directories = '{}'\n", dir.path().join("s").display());
+        let mut file = fs::File::options()
+            .append(true)
+            .open(dir.path().join("data/postgresql.conf"))
+            .expect("to open postgresql.conf");
+        file.write_all(conf.as_bytes()).expect("to write postgresql.conf");
+        Postgres::in_dir(self.installation, self.user, dir)
+    }
+
+    /// Starts what is in a directory.
+    fn in_dir(installation: &'static Installation, user: ServerUser, dir: TempDir) -> Postgres {
         let guard = guard(dir.path());
         let mut server = Postgres { installation, user, port: 0, postmaster: Mutex::new(None), guard, dir };
         // A port that was free a moment ago may be taken by now: choose again.

@@ -173,6 +173,8 @@ pub(crate) struct RecordedLeaf {
     pub leaf: Leaf,
     /// Blocks that are summarized, from the first on.
     pub summarized_to: i64,
+    /// The file they are in.
+    pub file: Option<u32>,
 }
 
 /// What the catalog has of a window.
@@ -309,10 +311,13 @@ pub(crate) async fn recorded(
     table: &Windowed,
 ) -> Result<Vec<Recorded>> {
     let sql = format!(
-        "SELECT w.start, w.stop, w.state, w.summarized_to, w.lane,
+        "SELECT w.start, w.stop, w.state,
+                CASE WHEN w.summarized_of OPERATOR(pg_catalog.=) pg_catalog.pg_relation_filenode(lc.oid)
+                     THEN w.summarized_to ELSE 0 END, w.lane,
                 w.top, w.top_name, tc.relname::pg_catalog.text, tn.nspname::pg_catalog.text,
                 i.inhparent, i.inhdetachpending,
-                w.leaf, w.leaf_name, lc.relname::pg_catalog.text, ln.nspname::pg_catalog.text
+                w.leaf, w.leaf_name, lc.relname::pg_catalog.text, ln.nspname::pg_catalog.text,
+                pg_catalog.pg_relation_filenode(lc.oid)
            FROM {} w
            LEFT JOIN pg_catalog.pg_class tc ON tc.oid OPERATOR(pg_catalog.=) w.top
            LEFT JOIN pg_catalog.pg_namespace tn ON tn.oid OPERATOR(pg_catalog.=) tc.relnamespace
@@ -341,7 +346,7 @@ pub(crate) async fn recorded(
         let schema: Option<String> = get(row, 14)?;
         let leaf = Leaf { relid: get(row, 11)?, schema: schema.unwrap_or_default(), name: recorded, lane };
         if there {
-            window.leaves.push(RecordedLeaf { leaf, summarized_to: get(row, 3)? });
+            window.leaves.push(RecordedLeaf { leaf, summarized_to: get(row, 3)?, file: get(row, 15)? });
         }
     }
     Ok(windows)

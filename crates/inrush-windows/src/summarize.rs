@@ -180,13 +180,15 @@ impl Pass<'_> {
         blocks: i64,
     ) -> Result<()> {
         let sql = format!(
-            "UPDATE {} SET summarized_to = greatest(summarized_to, $4)
+            "UPDATE {} SET summarized_of = $5,
+                    summarized_to = CASE WHEN summarized_of OPERATOR(pg_catalog.=) $5
+                                         THEN greatest(summarized_to, $4) ELSE $4 END
               WHERE relid OPERATOR(pg_catalog.=) $1 AND start OPERATOR(pg_catalog.=) $2
                 AND leaf OPERATOR(pg_catalog.=) $3",
             self.ledger.table("windows")
         );
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&self.table.relid, &window, &leaf.leaf.relid, &blocks];
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&self.table.relid, &window, &leaf.leaf.relid, &blocks, &leaf.file];
         client.execute(&sql, &parameters).await.map(|_| ()).map_err(server_error)
     }
 

@@ -39,6 +39,8 @@ pub struct Serve {
     pub socket: PathBuf,
     admin: u16,
     ended: bool,
+    /// What was known of it last: nothing is told of a process that has been waited for.
+    last: (Option<f64>, Option<u64>),
 }
 
 impl Serve {
@@ -82,7 +84,7 @@ impl Serve {
             .stderr(File::create(&log).map_err(failed)?)
             .spawn()
             .map_err(failed)?;
-        let mut serve = Serve { child, log, socket, admin, ended: false };
+        let mut serve = Serve { child, log, socket, admin, ended: false, last: (None, None) };
         let began = Instant::now();
         let ready = |serve: &Serve| {
             http::get(serve.admin, "/ready").is_ok_and(|answer| answer.status == 200)
@@ -115,12 +117,12 @@ impl Serve {
 
     /// CPU seconds so far.
     pub fn cpu(&self) -> Option<f64> {
-        machine::process_cpu(self.child.id())
+        if self.ended { self.last.0 } else { machine::process_cpu(self.child.id()) }
     }
 
     /// The most memory so far.
     pub fn peak(&self) -> Option<u64> {
-        machine::process_peak(self.child.id())
+        if self.ended { self.last.1 } else { machine::process_peak(self.child.id()) }
     }
 
     /// Rows committed so far.
@@ -143,6 +145,8 @@ impl Serve {
     pub fn wait(&mut self) -> Result<()> {
         let began = Instant::now();
         loop {
+            // Of a process that has ended, and not been waited for, the CPU is still told, the memory is not.
+            self.last = (self.cpu(), self.peak().or(self.last.1));
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     self.ended = true;

@@ -47,6 +47,36 @@ fn a_file_is_followed_over_renames_and_restarts() {
 }
 
 #[test]
+fn files_of_every_format_are_followed() {
+    let database = Postgres::shared(15).fresh_database();
+    database.psql("CREATE TABLE n (id int); CREATE TABLE c (id int, info text); CREATE TABLE l (id int)");
+    let dir = tempfile::tempdir().expect("a directory");
+    let tail = |name: &str, more: &str| {
+        format!("[[tail]]\nname = \"{name}\"\nfiles = \"{}/*.{name}\"\n{more}\n", dir.path().display())
+    };
+    let config = format!("[server]\nto = \"{}\"\n[batch]\nlinger = \"20ms\"\n", database.url())
+        + &tail("ndjson", "format = \"ndjson\"\ninto.table = \"n\"")
+        + &tail("csv", "format = \"csv\"\ncsv_columns = [\"id\", \"info\"]\ninto.table = \"c\"")
+        + &tail("lp", "format = \"line\"");
+    let open = |name: &str| File::create(dir.path().join(name)).expect("a file");
+    let (mut json, mut csv, mut lines) = (open("a.ndjson"), open("a.csv"), open("a.lp"));
+    // Larger than what is looked at to know a file by.
+    for id in 0..10_000 {
+        writeln!(json, "{{\"id\":{id}}}").expect("to write");
+        writeln!(csv, "{id},\"two\nlines\"").expect("to write");
+        writeln!(lines, "l id={id}i").expect("to write");
+    }
+    let serve = Serve::start(dir.path(), &config);
+    let all = "SELECT (SELECT count(DISTINCT id) FROM n), (SELECT count(DISTINCT id) FROM c), (SELECT count(DISTINCT id) FROM l)";
+    wait_until("all rows", || database.psql(all) == "10000|10000|10000");
+    json.write_all(b"{\"id\":10000}\n").expect("to write");
+    csv.write_all(b"10000,x\n").expect("to write");
+    lines.write_all(b"l id=10000i\n").expect("to write");
+    wait_until("the last rows", || database.psql(all) == "10001|10001|10001");
+    assert_eq!(serve.stop(), 0);
+}
+
+#[test]
 fn standard_input_is_read_to_its_end() {
     let database = Postgres::shared(15).fresh_database();
     database.psql("CREATE TABLE t (id int, info text)");

@@ -134,6 +134,37 @@ fn tables_and_columns_are_made_where_that_is_allowed() {
 }
 
 #[test]
+fn tags_name_tables() {
+    let database = Postgres::shared(15).fresh_database();
+    database.psql("CREATE TABLE cpu_berlin (host text, v float8); CREATE TABLE cpu_oslo (LIKE cpu_berlin)");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (http, admin) = (free_port(), free_port());
+    let into = "into.table = \"{measurement}_{tag:site}\"\ninto.tables = [\"cpu*\"]\n";
+    let mut serve = Serve::start(dir.path(), &config(&database.url(), http, admin, into));
+    serve.wait_for(http);
+    let lines = "cpu,site=berlin,host=a v=1\ncpu,host=b,site=oslo v=2\ncpu,site=berlin,host=c v=3\n";
+    post(http, "/write", &[], lines.as_bytes()).expect("an answer").expect(204);
+    let wrong = b"cpu,host=d v=4\nmem,site=oslo v=5\ncpu,site=rome v=6\ncpu,site=oslo,host=g v=7\n";
+    let reply = post(http, "/write", &[], wrong).expect("an answer").expect(400);
+    assert!(
+        reply.body.contains("3 rows refused") && reply.body.contains("no tag \\\"site"),
+        "{}",
+        reply.body
+    );
+    rows(http, "cpu", &[], "{\"v\":1}\n").expect("an answer").expect(422);
+    let found = "SELECT string_agg(host, '' ORDER BY v) FROM ";
+    assert_eq!(database.psql(&format!("{found} cpu_berlin")), "ac");
+    assert_eq!(database.psql(&format!("{found} cpu_oslo")), "bg");
+    assert_eq!(
+        database.psql(
+            "SELECT string_agg(target || ':' || sqlstate, ' ' ORDER BY line) FROM inrush_ledger.dead_letters"
+        ),
+        ":22P04 :42501 cpu_rome:42P01"
+    );
+    assert_eq!(serve.stop(), 1);
+}
+
+#[test]
 fn rows_go_to_their_windows_and_late_ones_as_the_table_says() {
     for version in [15, 18] {
         inrush_testkit::require_server!(version);

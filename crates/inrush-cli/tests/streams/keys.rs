@@ -1,8 +1,8 @@
 //! Idempotency-Key.
 
-use crate::client::{post, rows};
+use crate::client::{get, post, rows};
 use crate::http::config;
-use crate::process::{Serve, free_port};
+use crate::process::{Serve, free_port, wait_until};
 use inrush_testkit::Postgres;
 
 #[test]
@@ -51,4 +51,35 @@ fn a_body_with_a_key_is_stored_once() {
     rows(http, "u", &[], "{\"id\":1}\n").expect("an answer").expect(204);
     assert_eq!(database.psql("SELECT count(*) FROM u"), "502");
     assert_eq!(serve.stop(), 0);
+}
+
+#[test]
+fn the_same_body_is_stored_once_where_that_is_asked_for() {
+    for spill in ["", "[spill]\ndir = \"spill\"\n"] {
+        let database = Postgres::shared(15).fresh_database();
+        database.psql("CREATE TABLE t (id int); CREATE TABLE u (id int)");
+        let dir = tempfile::tempdir().expect("a directory");
+        let (http, admin) = (free_port(), free_port());
+        let text = spill.to_owned() + &config(&database.url(), http, admin, "once_by_content = true\n");
+        let mut serve = Serve::start(dir.path(), &text);
+        serve.wait_for(http);
+        wait_until("the server", || get(admin, "/ready").is_ok_and(|reply| reply.status == 200));
+        let body: String = (0..1000).map(|id| format!("{{\"id\":{id}}}\n")).collect();
+        let send = |table: &str, body: &str| {
+            let reply = rows(http, table, &[], body).expect("an answer").expect(204);
+            reply.header("inrush-known-rows").map(str::to_owned)
+        };
+        assert_eq!(send("t", &body), None);
+        assert_eq!(send("t", &body).as_deref(), Some("1000"));
+        assert_eq!(send("u", &body), None);
+        assert_eq!(send("t", "{\"id\":1}\n"), None);
+        assert_eq!(database.psql("SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)"), "1001|1000");
+        // With a key it is the key that counts.
+        rows(http, "u", &[("Idempotency-Key", "k")], &body).expect("an answer").expect(204);
+        assert_eq!(database.psql("SELECT count(*) FROM u"), "2000");
+        let large = body.repeat(200);
+        rows(http, "t", &[], &large).expect("an answer").expect(413);
+        assert_eq!(database.psql("SELECT count(*) FROM t"), "1001");
+        assert_eq!(serve.stop(), 0);
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::client::rows;
 use crate::harness::Random;
-use crate::process::{PATIENCE, Serve, free_port};
+use crate::process::{PATIENCE, Serve, free_port, wait_until};
 use inrush_testkit::{Postgres, ServerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -16,42 +16,69 @@ fn kills() -> usize {
 
 #[test]
 fn bodies_with_keys_arrive_once_whoever_is_killed() {
-    let mut random = Random::from_environment("bodies_with_keys");
+    bodies_arrive_once("bodies_with_keys", "");
+}
+
+#[test]
+fn spilled_bodies_arrive_once_whoever_is_killed() {
+    bodies_arrive_once("spilled_bodies", "[spill]\ndir = \"spill\"\n");
+}
+
+fn bodies_arrive_once(test: &str, spill: &str) {
+    let mut random = Random::from_environment(test);
     let server = Postgres::start(&ServerOptions::default());
     let database = server.fresh_database();
-    database.psql("CREATE TABLE t (id bigint, info text); CREATE TABLE u (id bigint, info text)");
+    database.psql("CREATE TABLE t (id bigint, info text)");
     let dir = tempfile::tempdir().expect("a directory");
+    let made = crate::harness::inrush(dir.path())
+        .args([
+            "table",
+            "create",
+            "u",
+            "id bigint, info text, at timestamptz",
+            "--time",
+            "at",
+            "--window",
+            "1h",
+        ])
+        .args(["--lanes", "3", "--key", "id", "--to", &database.url()])
+        .output()
+        .expect("to run");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let at = database.psql("SELECT now()");
     let http = free_port();
     let config = |random: &mut Random| {
-        format!(
-            "[server]\nto = \"{}\"\nlanes = {}\nsynchronous_commit = \"{}\"\n[batch]\nlinger = \"{}ms\"\nrows = {}\n\
+        spill.to_owned()
+            + &format!(
+                "[server]\nto = \"{}\"\nlanes = {}\nsynchronous_commit = \"{}\"\n[batch]\nlinger = \"{}ms\"\nrows = {}\n\
              [limits]\nmemory = \"8MiB\"\nwait = \"500ms\"\n[[http]]\nname = \"in\"\nlisten = \"127.0.0.1:{http}\"\n",
-            database.url(),
-            1 + random.below(5),
-            random.pick(&["on", "off"]),
-            random.pick(&[1, 20, 200]),
-            random.pick(&[100, 100_000]),
-        )
+                database.url(),
+                1 + random.below(5),
+                random.pick(&["on", "off"]),
+                random.pick(&[1, 20, 200]),
+                random.pick(&[100, 100_000]),
+            )
     };
     let mut serve = Serve::start(dir.path(), &config(&mut random));
     serve.wait_for(http);
 
+    let pause = Duration::from_millis(if spill.is_empty() { 0 } else { 25 });
     let stop = Arc::new(AtomicBool::new(false));
     let sent = Arc::new(AtomicU64::new(0));
     let senders: Vec<_> = (0..4u64)
         .map(|sender| {
-            let (stop, sent) = (Arc::clone(&stop), Arc::clone(&sent));
+            let (stop, sent, at) = (Arc::clone(&stop), Arc::clone(&sent), at.clone());
             let mut random = Random::new(random.next());
             std::thread::spawn(move || {
                 let mut bodies = 0u64;
-                let mut bad = 0;
+                let (mut bad, mut spilled) = (0, 0);
                 while !stop.load(SeqCst) {
                     let rows_of = 1 + random.below(3000);
                     let first = sender << 40 | bodies << 20;
                     let mut body = String::new();
                     let with_bad = random.one_in(4);
                     for id in first..first + rows_of {
-                        body += &format!("{{\"id\":{id},\"info\":\"of {sender}\"}}\n");
+                        body += &format!("{{\"id\":{id},\"info\":\"of {sender}\",\"at\":\"{at}\"}}\n");
                     }
                     if with_bad {
                         body += "{\"id\":\"no number\"}\n";
@@ -59,11 +86,13 @@ fn bodies_with_keys_arrive_once_whoever_is_killed() {
                     }
                     let key = format!("{sender}-{bodies}");
                     let table = if random.one_in(2) { "t" } else { "u" };
-                    deliver(http, table, &key, &body);
+                    spilled += u64::from(deliver(http, table, &key, &body));
                     sent.fetch_add(rows_of, SeqCst);
                     bodies += 1;
+                    // The disk takes bodies much faster than the server gets through them afterwards.
+                    std::thread::sleep(pause);
                 }
-                bad
+                (bad, spilled)
             })
         })
         .collect();
@@ -96,9 +125,13 @@ fn bodies_with_keys_arrive_once_whoever_is_killed() {
         }
     }
     stop.store(true, SeqCst);
-    let bad: u64 = senders.into_iter().map(|sender| sender.join().expect("a sender")).sum();
+    let ends = senders.into_iter().map(|sender| sender.join().expect("a sender"));
+    let (bad, spilled) = ends.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
     let sent = sent.load(SeqCst);
-    let found = "SELECT count(*), count(DISTINCT id) FROM (SELECT * FROM t UNION ALL SELECT * FROM u) x";
+    let found = "SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM t UNION ALL SELECT id FROM u) x";
+    if !spill.is_empty() {
+        wait_until("what was spilled", || database.psql(found).split('|').next() == Some(&sent.to_string()));
+    }
     assert_eq!(database.psql(found), format!("{sent}|{sent}"), "killed: {told}");
     assert_eq!(
         database.psql("SELECT count(*) FROM inrush_ledger.dead_letters"),
@@ -106,16 +139,18 @@ fn bodies_with_keys_arrive_once_whoever_is_killed() {
         "refused rows are kept once; killed: {told}"
     );
     assert!(serve.stop() < 2);
-    eprintln!("{} kills, {sent} rows: {told}", kills());
+    eprintln!("{} kills, {sent} rows, {spilled} bodies by way of the spill: {told}", kills());
 }
 
-/// Sends a body until it is told that it is stored.
-fn deliver(port: u16, table: &str, key: &str, body: &str) {
+/// Sends a body until it is told that it is stored; whether it went to the spill.
+pub fn deliver(port: u16, table: &str, key: &str, body: &str) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match rows(port, table, &[("Idempotency-Key", key)], body) {
             // 400: stored but for the rows that are refused.
-            Ok(reply) if [204, 400].contains(&reply.status) => return,
+            Ok(reply) if [204, 400].contains(&reply.status) => {
+                return reply.header("inrush-durability").is_some_and(|told| told.starts_with("spilled"));
+            }
             Ok(reply) => assert!([409, 503].contains(&reply.status), "{reply:?}"),
             Err(_) => {}
         }

@@ -4,6 +4,7 @@
 mod harness;
 
 mod client;
+mod failover;
 mod files;
 mod hostile;
 mod http;

@@ -4,7 +4,7 @@ use crate::runner::{decode, decode_all_ways};
 use inrush_core::{Fields, Record};
 use inrush_decode::line::plain;
 use inrush_decode::line::{
-    Drift, FieldKind, Key, LineDecoder, Precision, TimeForm, Unknown, lines, measurement,
+    Drift, FieldKind, Key, LineDecoder, Precision, TimeForm, Unknown, lines, measurement, tag as tag_of,
 };
 use proptest::prelude::*;
 
@@ -207,6 +207,18 @@ fn the_measurement_alone() {
     assert!(measurement(b"\xff v=1", &mut scratch).is_err());
 }
 
+#[test]
+fn a_tag_alone() {
+    let mut scratch = Vec::new();
+    let line = br"cpu,host=a,si\ te=b\,c v=1";
+    assert_eq!(tag_of(line, b"host", &mut scratch), Ok(Some(&b"a"[..])));
+    assert_eq!(tag_of(line, b"si te", &mut scratch), Ok(Some(&b"b,c"[..])));
+    assert_eq!(tag_of(line, b"v", &mut scratch), Ok(None));
+    assert_eq!(tag_of(b"cpu v=\",host=a\"", b"host", &mut scratch), Ok(None));
+    assert!(tag_of(b"cpu,host v=1", b"host", &mut scratch).is_err());
+    assert!(tag_of(b"cpu,host=\xff v=1", b"host", &mut scratch).is_err());
+}
+
 /// A point, written by the rules of the protocol and read back.
 fn written(point: &plain::Point) -> Vec<u8> {
     fn escaped(text: &[u8], specials: &[u8]) -> Vec<u8> {
@@ -281,6 +293,9 @@ proptest! {
             prop_assert_eq!(record.get(1), time.as_deref());
             for (i, (_, value)) in point.tags.iter().enumerate() {
                 prop_assert_eq!(record.get(2 + i), Some(&value[..]));
+                let mut scratch = Vec::new();
+                let alone = tag_of(&chunk[line.content.clone()], &point.tags[i].0, &mut scratch);
+                prop_assert_eq!(alone, Ok(Some(&value[..])));
             }
         }
     }

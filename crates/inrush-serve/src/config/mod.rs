@@ -5,6 +5,7 @@ mod units;
 
 pub use units::{Size, Span};
 
+use crate::split::Template;
 use inrush_core::{Code, Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
@@ -229,7 +230,7 @@ impl Default for Windows {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Into {
-    /// The table; `{table}`, `{topic}`, `{measurement}` and `{tag:NAME}` stand for what the input names.
+    /// The table; `{table}`, `{topic}`, `{measurement}` and `{tag:NAME}` stand for what a path, a topic or a line says.
     pub table: Option<String>,
     /// Tables that the input may name: `calls`, `metrics_*`. Without it every table of the schema.
     pub tables: Option<Vec<String>>,
@@ -301,6 +302,9 @@ pub struct Http {
     /// Connections at once.
     #[serde(default = "max_connections")]
     pub max_connections: usize,
+    /// Whether a body without a key is stored once, too, however often the same bytes come.
+    #[serde(default)]
+    pub once_by_content: bool,
     /// Where rows go.
     #[serde(default)]
     pub into: Into,
@@ -490,10 +494,25 @@ impl Config {
                 return bad(format!("input {:?}: a token is empty", http.name));
             }
         }
+        for http in &self.http {
+            names_tables(&http.into, true)?;
+        }
+        for kafka in &self.kafka {
+            match &kafka.into.table {
+                Some(table) if table.contains("{topic}") => {
+                    let into = Into { table: Some(table.replace("{topic}", "t")), ..Into::default() };
+                    // What is filled in with the topic is not looked at for each line.
+                    names_tables(&into, false)?;
+                }
+                _ => names_tables(&kafka.into, kafka.format == FormatName::Line)?,
+            }
+        }
         for tail in &self.tail {
+            names_tables(&tail.into, tail.format == FormatName::Line)?;
             needs_table(&tail.name, &tail.into, tail.format)?;
         }
         if let Some(stdin) = &self.stdin {
+            names_tables(&stdin.into, stdin.format == FormatName::Line)?;
             needs_table(&stdin.name, &stdin.into, stdin.format)?;
         }
         Ok(())
@@ -501,6 +520,18 @@ impl Config {
 }
 
 /// An input that names no tables itself needs one.
+/// Whether `into.table` can be read, and has places for what lines have only where there are lines.
+fn names_tables(into: &Into, lines: bool) -> Result<()> {
+    let Some(table) = &into.table else { return Ok(()) };
+    if !Template::parse(table)?.is_fixed() && !lines {
+        return Err(Error::new(
+            Code::Usage,
+            format!("into.table = {table:?}: only a line of line protocol has a measurement and tags"),
+        ));
+    }
+    Ok(())
+}
+
 fn needs_table(name: &str, into: &Into, format: FormatName) -> Result<()> {
     if into.table.is_none() && format != FormatName::Line {
         return Err(Error::new(Code::Usage, format!("input {name:?} does not say into which table"))
@@ -522,6 +553,24 @@ mod tests {
         let env = |name: &str| Some(format!("value of {name}"));
         let config = Config::parse(EXAMPLE, &env).expect("valid");
         assert!(!config.http.is_empty());
+    }
+
+    #[test]
+    fn places_in_the_name_of_a_table_are_checked() {
+        let config = |kind: &str, more: &str, table: &str| {
+            let text = format!("[[{kind}]]\nname = 'x'\n{more}\ninto.table = '{table}'\n");
+            Config::parse(&text, &|_| None).map(|_| ())
+        };
+        let (http, kafka) = ("listen = '127.0.0.1:0'", "brokers = 'b'\ngroup = 'g'\ntopics = ['t']");
+        config("http", http, "m_{tag:site}").unwrap();
+        config("http", http, "x_{table}").unwrap();
+        assert!(config("http", http, "{topic}").is_err());
+        let ndjson = format!("{kafka}\nformat = 'ndjson'");
+        config("kafka", &ndjson, "x_{topic}").unwrap();
+        assert!(config("kafka", &ndjson, "{measurement}").is_err());
+        let line = format!("{kafka}\nformat = 'line'");
+        config("kafka", &line, "{measurement}").unwrap();
+        assert!(config("kafka", &line, "{topic}_{measurement}").is_err());
     }
 
     #[test]

@@ -168,7 +168,13 @@ impl HttpInput {
             return Answer::error(403, &format!("this input may not write into table {named:?}"));
         }
         let table = match &self.config.into.table {
-            Some(template) => template.replace("{table}", &named),
+            Some(template) if template.contains("{tag:") => {
+                return Answer::error(
+                    422,
+                    "tables of this input are named by tags: send line protocol to /write",
+                );
+            }
+            Some(template) => template.replace("{table}", &named).replace("{measurement}", &named),
             None => named,
         };
         let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");

@@ -99,7 +99,11 @@ fn open(path: &Path, config: &Tail, source: &Source) -> Result<Option<Followed>>
     }
     head.truncate(filled);
     let has_header = config.format == FormatName::Csv && config.csv_columns.is_empty();
-    let Some(first) = first_csv_border(&head, if has_header { b'"' } else { b'\n' }) else {
+    let first = match has_header {
+        true => first_csv_border(&head, b'"'),
+        false => memchr::memchr(b'\n', &head).map(|at| at + 1),
+    };
+    let Some(first) = first else {
         if filled == FIRST_LINE {
             return Err(Error::new(
                 Code::RecordTooLong,

@@ -101,6 +101,7 @@ CREATE TABLE $schema.settings (
 ",
     // Time-windowed tables: `windowed`, their windows: `windows`. Instants (`start`, `retired_to`, `up_to`) are in the
     // binary form of the time column: microseconds since 2000-01-01, days for a date, the number itself for bigint.
+    // `summarized_to`: blocks of the file `summarized_of`, from the first on; TRUNCATE gives a leaf another file.
     // Streams: `partitions`, one row for each partition of a source that can be read again, with the number of lanes its
     // rows are spread over; `offsets`, for each of its lanes what it reads next; `requests`, the same for the bodies of
     // requests that have a key; `progress`, the largest event time that a lane has committed of a source into a table;
@@ -139,6 +140,7 @@ CREATE TABLE $schema.windows (
   lane int NOT NULL,
   state text NOT NULL CHECK (state IN ('open', 'closed', 'retiring')),
   summarized_to bigint NOT NULL DEFAULT 0,
+  summarized_of oid,
   PRIMARY KEY (relid, start, lane)
 );
 CREATE TABLE $schema.partitions (

@@ -53,6 +53,14 @@ async fn ranges_behind_the_head_are_summarized_and_the_head_is_not() {
         assert_eq!((did.summarized, place.summarized(leaf).0), (u64::from(behind), behind));
         // Again: nothing to do.
         assert_eq!(place.maintain(table.relid, now).await.summarized, 0);
+        // Emptied and filled again: nothing of that is summarized, though as many blocks were before.
+        place.psql("TRUNCATE calls");
+        place.fill(now, 24);
+        // But for range 0, which an index has that is made of an empty table.
+        let (left, again) = place.summarized(leaf);
+        assert!(left <= 1 && again == blocks, "{left} {again}");
+        let did = place.maintain(table.relid, now).await;
+        assert_eq!((did.summarized, place.summarized(leaf).0), (u64::from(behind - left), behind));
         // Its hour has passed: all of it, the last range in part.
         let did = place.maintain(table.relid, now + 2 * HOUR).await;
         assert_eq!(place.summarized(leaf), (blocks.div_ceil(128), blocks));

@@ -36,6 +36,7 @@ pub(super) struct Ingest {
 }
 
 /// How its body is read.
+#[derive(Debug)]
 pub(super) enum RowsOf {
     Known(Reading),
     /// The first line says what the columns are.
@@ -114,7 +115,7 @@ impl HttpInput {
             },
         };
         let (share, told) = Share::new();
-        let own_key = key.is_none() && self.feeder.spill.is_some();
+        let own_key = key.is_none() && self.feeder.spill.is_some() && !self.config.once_by_content;
         let key = if own_key { Some(own_key_of_a_body()) } else { key };
         let mut flow = Flow {
             input: self,
@@ -247,6 +248,7 @@ impl Flow<'_> {
         }
         if !self.buffer.is_empty() {
             let all = self.buffer.len();
+            self.key_by_content(true)?;
             self.cut(all).await?;
         }
         if let Some(share) = self.share.take() {
@@ -334,12 +336,32 @@ impl Flow<'_> {
                 }
                 break;
             };
+            self.key_by_content(false)?;
             self.cut(border).await?;
             if self.memory.is_none() {
                 self.memory = Some(self.take_memory(part).await?);
                 self.make_room(part);
             }
         }
+        Ok(())
+    }
+
+    /// Gives a body without a key one that is made of all there is of it, where the input is to tell bodies apart by that.
+    fn key_by_content(&mut self, whole: bool) -> Result<(), Answer> {
+        if self.key.is_some() || !self.input.config.once_by_content {
+            return Ok(());
+        }
+        if !whole {
+            let fact = format!(
+                "a body of more than {} bytes needs an Idempotency-Key: this input tells shorter ones apart by what is in them",
+                self.input.feeder.part_bytes()
+            );
+            return Err(Answer::error(413, &fact).closing());
+        }
+        // The same bytes for another table, or read another way, are other rows.
+        let (table, rows) = (self.ingest.table.as_deref().unwrap_or_default(), &self.ingest.rows);
+        let how = xxh3_128(format!("{table}\0{rows:?}").as_bytes());
+        self.key = Some(format!("={how:032x}{:032x}{:x}", xxh3_128(&self.buffer), self.buffer.len()));
         Ok(())
     }
 
