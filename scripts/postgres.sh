@@ -210,6 +210,9 @@ esac
 say "building PostgreSQL $major with $what (about five minutes)"
 (
     cd "$work/source"
+    # PostgreSQL makes its headers (utils/errcodes.h ...) only in a make that is nobody's child, and this script may be
+    # one's: "make test" calls it (PostgreSQL: Installation from Source, Makefile.global.in).
+    unset MAKELEVEL MAKEFLAGS MFLAGS
     ./configure "$@" && nice -n 10 make -s -j"$(getconf _NPROCESSORS_ONLN)" &&
         make -s install DESTDIR="$work/installed" || exit 1
     for module in $contrib; do

@@ -102,7 +102,8 @@ pub(crate) async fn make_within(
         return Ok(window.window());
     }
     let names = free_names(tx, table, start).await?;
-    tx.batch_execute(&statements(table, start, &names)).await.map_err(attach_error)?;
+    let defaults = identity_defaults(tx, table.relid).await?;
+    tx.batch_execute(&statements(table, start, &names, &defaults)).await.map_err(attach_error)?;
     record(tx, ledger, table, start, &names).await?;
     let made = recorded(tx, ledger, table).await?.into_iter().find(|window| window.start == start);
     Ok(made.and_then(|window| window.window()))
@@ -159,7 +160,30 @@ pub(crate) fn cut(name: &str, bytes: usize) -> &str {
     &name[..end]
 }
 
-fn statements(table: &Windowed, start: i64, names: &Names) -> String {
+/// What numbers rows in a leaf as the parent's identity columns do: clauses of ALTER TABLE, empty if nothing is needed.
+///
+/// From 17 on, ATTACH makes the leaf's columns identities of the same sequence (tablecmds.c, ATExecAttachPartition).
+/// Before, an identity counts for rows that come through the parent only, and ours do not.
+async fn identity_defaults(tx: &Transaction<'_>, relid: u32) -> Result<String> {
+    let rows = tx
+        .query(
+            "SELECT pg_catalog.format('ALTER COLUMN %I SET DEFAULT pg_catalog.nextval(%L)', a.attname,
+                    pg_catalog.pg_get_serial_sequence(c.oid::pg_catalog.regclass::pg_catalog.text, a.attname))
+               FROM pg_catalog.pg_class c
+               JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid
+              WHERE c.oid OPERATOR(pg_catalog.=) $1 AND a.attidentity OPERATOR(pg_catalog.<>) ''
+                AND NOT a.attisdropped
+                AND pg_catalog.current_setting('server_version_num')::pg_catalog.int4
+                    OPERATOR(pg_catalog.<) 170000",
+            &[&relid],
+        )
+        .await
+        .map_err(server_error)?;
+    let clauses = rows.iter().map(|row| get(row, 0)).collect::<Result<Vec<String>>>()?;
+    Ok(clauses.join(", "))
+}
+
+fn statements(table: &Windowed, start: i64, names: &Names, defaults: &str) -> String {
     let policy = &table.policy;
     let parent = table.name.to_string();
     let qualified = |name: &str| match &table.name.schema {
@@ -182,31 +206,35 @@ fn statements(table: &Windowed, start: i64, names: &Names) -> String {
         ),
         None => (String::new(), String::new()),
     };
-    // A leaf with an identity of its own cannot be attached (17+); before, that of the parent counts.
+    // A leaf with an identity of its own cannot be attached (17+); before, `defaults` stands for that of the parent.
     let like = format!("(LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY)");
-    let mut sql = String::new();
-    match &policy.key_column {
-        Some(key) if policy.lanes > 1 => {
-            let reset = if policy.tablespaces.is_empty() { "" } else { "SET LOCAL default_tablespace = '';" };
-            sql += &format!("{reset}CREATE TABLE {top} {like} PARTITION BY HASH ({});", quote_ident(key));
-            for (lane, name) in names.leaves.iter().enumerate() {
-                let (default, clause) = place(i64::try_from(lane).unwrap_or_default());
-                sql += &format!(
-                    "{default}CREATE {unlogged}TABLE {} PARTITION OF {top} \
-                     FOR VALUES WITH (MODULUS {}, REMAINDER {lane}){clause};",
-                    qualified(name),
-                    policy.lanes
-                );
-            }
-        }
-        _ => {
-            let (default, clause) = place(0);
-            sql += &format!("{default}CREATE {unlogged}TABLE {top} {like}{clause};");
-        }
-    }
+    let numbered = match defaults {
+        "" => String::new(),
+        clauses => format!("ALTER TABLE {top} {clauses};"),
+    };
     let scale = table.scale();
     let (from, to) = (scale.literal(start), scale.literal(start + policy.width));
-    sql + &format!("ALTER TABLE {parent} ATTACH PARTITION {top} FOR VALUES FROM ({from}) TO ({to})")
+    let attach = format!("ALTER TABLE {parent} ATTACH PARTITION {top} FOR VALUES FROM ({from}) TO ({to})");
+    let Some(key) = policy.key_column.as_ref().filter(|_| policy.lanes > 1) else {
+        let (default, clause) = place(0);
+        return format!("{default}CREATE {unlogged}TABLE {top} {like}{clause};{numbered}{attach}");
+    };
+    let reset = if policy.tablespaces.is_empty() { "" } else { "SET LOCAL default_tablespace = '';" };
+    // Attached before it has leaves: what ATTACH gives its columns (identity, 17+) goes no further down.
+    let mut sql = format!(
+        "{reset}CREATE TABLE {top} {like} PARTITION BY HASH ({});{numbered}{attach}",
+        quote_ident(key)
+    );
+    for (lane, name) in names.leaves.iter().enumerate() {
+        let (default, clause) = place(i64::try_from(lane).unwrap_or_default());
+        sql += &format!(
+            ";{default}CREATE {unlogged}TABLE {} PARTITION OF {top} \
+             FOR VALUES WITH (MODULUS {}, REMAINDER {lane}){clause}",
+            qualified(name),
+            policy.lanes
+        );
+    }
+    sql
 }
 
 /// Records a window, and takes the summary of range 0 away that every new BRIN index has: into a summarized range,

@@ -75,6 +75,48 @@ async fn the_servers_hash_finds_the_lane() {
     }
 }
 
+/// Rows that go straight into a leaf are numbered as those that come through the parent. Before 17, partitions have no
+/// part in its identity.
+#[tokio::test]
+async fn identity_numbers_rows_in_leaves() {
+    require_server!(15);
+    require_server!(18);
+    for version in VERSIONS {
+        for (of, lanes) in [("ALWAYS", 1), ("BY DEFAULT", 2)] {
+            let mut place = Place::new(version).await;
+            let columns =
+                format!("at timestamptz NOT NULL, device int, id bigint GENERATED {of} AS IDENTITY");
+            let spec = match lanes {
+                1 => Create { body: Body::Columns(columns), ..calls() },
+                _ => Create { body: Body::Columns(columns), ..laned(lanes) },
+            };
+            let made = place.create(&spec).await.table;
+            let window = made.window_of(made.instant(SystemTime::now())).unwrap();
+            for leaf in &window.leaves {
+                // A row that is that lane's: the one device of the first hundred that is taken.
+                place.psql(&format!(
+                    "DO $$ BEGIN FOR d IN 1..100 LOOP BEGIN
+                       INSERT INTO {} (at, device) VALUES (now(), d); EXIT;
+                     EXCEPTION WHEN check_violation THEN NULL; END; END LOOP; END $$",
+                    leaf.qualified()
+                ));
+            }
+            place.psql("INSERT INTO calls (at, device) VALUES (now(), 1)");
+            let counts = place.psql("SELECT count(*), count(DISTINCT id), count(id) FROM calls");
+            let rows = lanes + 1;
+            assert_eq!(counts, format!("{rows}|{rows}|{rows}"), "{version} {of}");
+            // The sequence is the parent's: it goes with the table and with nothing before.
+            place.psql(&format!("DROP TABLE {}", window.leaves[0].qualified()));
+            place.psql("INSERT INTO calls (at, device) VALUES (now() + '1 hour', 1)");
+            place.psql("DROP VIEW calls_complete; DROP TABLE calls");
+            assert_eq!(
+                place.psql("SELECT count(*) FROM pg_class WHERE relkind = 'S' AND relname ~ 'calls'"),
+                "0"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_type_of_time_column_routes_rows() {
     require_server!(15);
