@@ -3,7 +3,7 @@
 use crate::config::SyncCommit;
 use crate::part::Batch;
 use crate::target::Leaf;
-use inrush_core::Result;
+use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::direct;
 use inrush_sink::connect::{Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
@@ -58,9 +58,9 @@ impl Session {
         let row = connected.client.query_one(own, &[]).await.map_err(server_error)?;
         let backend = (row.get(0), row.get(1));
         let asynchronous = row.get::<_, &str>(2) == "off";
-        let ledger = Ledger::open(&mut connected.client, ledger, true).await?.ok_or_else(|| {
-            inrush_core::Error::new(inrush_core::Code::Ledger, "the ledger could not be made")
-        })?;
+        let ledger = Ledger::open(&mut connected.client, ledger, true)
+            .await?
+            .ok_or_else(|| Error::new(Code::Ledger, "the ledger could not be made"))?;
         let stream = StreamLedger::prepare(&ledger, &connected.client).await.map_err(server_error)?;
         Ok(Session { connected, ledger, stream, backend, asynchronous, statements: HashMap::new() })
     }
@@ -77,7 +77,10 @@ impl Session {
             _ => {
                 let columns: Vec<&str> = batch.shape.names.iter().map(String::as_str).collect();
                 let of = if wire == WireFormat::Direct { of_direct_copy } else { of_copy };
-                of(error, &batch.leaf.name, &columns)
+                match of(error, &batch.leaf.name, &columns) {
+                    Failure::Fatal(fatal) => Failure::Fatal(explained(fatal)),
+                    failure => failure,
+                }
             }
         }
     }
@@ -108,5 +111,16 @@ impl Session {
     /// Forgets the statements of a leaf that is not there any more.
     pub fn forget(&mut self, leaf: &Leaf) {
         self.statements.retain(|(relid, ..), _| *relid != leaf.relid);
+    }
+}
+
+/// With what helps where the server speaks of a leaf, which nobody has named.
+fn explained(error: Error) -> Error {
+    match (error.sqlstate_text(), error.hint_text()) {
+        (Some("42501"), None) => error.hint(
+            "Rows go straight into the partitions of a table: this role must own it, or be a member of the role that \
+             does (GRANT owner TO role), or be granted INSERT on the partitions, too.",
+        ),
+        _ => error,
     }
 }

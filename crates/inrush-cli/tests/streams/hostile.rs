@@ -85,6 +85,37 @@ fn wrong_requests_are_told_what_is_wrong() {
     assert_eq!(serve.stop(), 1);
 }
 
+/// PostgreSQL lets rows through to partitions that their sender may not write; they do not come that way here.
+#[test]
+fn who_may_not_write_the_leaves_is_told_what_to_do() {
+    let database = Postgres::shared(15).fresh_database();
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = crate::harness::inrush(dir.path())
+        .args(["table", "create", "t", "at timestamptz not null, id int", "--time", "at", "--window", "1d"])
+        .args(["--keep", "6d", "--to", &database.url()])
+        .output()
+        .expect("to run");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let role = format!("sender_{}", std::process::id());
+    database.psql(&format!(
+        "CREATE ROLE {role} LOGIN; GRANT INSERT ON t TO {role}; GRANT USAGE ON SCHEMA inrush_ledger TO {role};
+         GRANT ALL ON ALL TABLES IN SCHEMA inrush_ledger TO {role}"
+    ));
+    let (http, admin) = (free_port(), free_port());
+    let url = database.url().replace("postgres@", &format!("{role}@"));
+    let mut serve = Serve::start(dir.path(), &config(&url, http, admin, ""));
+    serve.wait_for(http);
+    let at = database.psql("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')");
+    let body = format!("{{\"id\":1,\"at\":\"{at}\"}}\n");
+    let reply = rows(http, "t", &[], &body).expect("an answer").expect(503);
+    assert!(reply.body.contains("42501"), "{reply:?}");
+    assert!(serve.log().contains("be granted INSERT on the partitions"), "{}", serve.log());
+    database.psql(&format!("GRANT INSERT ON ALL TABLES IN SCHEMA public TO {role}"));
+    rows(http, "t", &[], &body).expect("an answer").expect(204);
+    assert_eq!(serve.stop(), 1);
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
 #[test]
 fn too_many_refused_rows_stop_the_input_for_a_while() {
     let database = Postgres::shared(15).fresh_database();
