@@ -32,7 +32,8 @@ for what; do
     build) wanted="$wanted cc:gcc /usr/include/stdio.h:libc6-dev make:make" ;;
     fuzz) wanted="$wanted c++:g++" ;;
     extension) wanted="$wanted headers:$(server_dev) /usr/include/gssapi/gssapi.h:libkrb5-dev" ;;
-    deb) wanted="$wanted dpkg-buildpackage:dpkg-dev dh:debhelper fakeroot:fakeroot pg_buildext:postgresql-server-dev-all" ;;
+    deb) wanted="$wanted dpkg-buildpackage:dpkg-dev dh:debhelper fakeroot:fakeroot
+                  /usr/share/postgresql-common/pgxs_debian_control.mk:postgresql-server-dev-all" ;;
     test) wanted="$wanted postgres:postgresql psql:postgresql-client pip:python3-pip openssl:openssl ps:procps
                   bison:bison flex:flex setpriv:util-linux python3:python3 curl:curl java:default-jre-headless
                   headers:$(server_dev) /usr/include/gssapi/gssapi.h:libkrb5-dev /etc/ssl/certs/ca-certificates.crt:ca-certificates" ;;
