@@ -8,10 +8,11 @@ use crate::server::{IfAbsent, Server};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::TableName;
 use inrush_sink::connect::{Connected, connect};
+use inrush_sink::failure::server_error;
 use inrush_sink::ledger::Ledger;
 use inrush_windows::{Body, Create, Maintained, Options, Windowed, create, find, maintain, read_all, sizes};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// The windowed tables of a database, and the way to it.
@@ -55,7 +56,7 @@ pub fn run(command: TableCommand) -> Result<ExitCode> {
         TableCommand::Create(args) => make(&args)?,
         TableCommand::List { json, ledger } => list(&ledger, json)?,
         TableCommand::Show { name, json, ledger } => show(&ledger, &name, json)?,
-        TableCommand::Maintain(args) => keep_up(&args)?,
+        TableCommand::Maintain(args) => return keep_up(&args),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -126,19 +127,24 @@ fn show(args: &LedgerArgs, name: &str, json: bool) -> Result<()> {
     let table = tables.one(name)?;
     let client = &tables.connection.client;
     let sizes = tables.runtime.block_on(sizes(client, &table))?;
-    let sources = tables.runtime.block_on(inrush_windows::complete(client, &table))?;
+    let sources = tables.runtime.block_on(inrush_windows::complete(client, &tables.ledger, &table))?;
     if json {
         return say::json(&text::show_json(&table, &sizes, &sources));
     }
     say::out(&text::show(&table, &sizes, &sources))
 }
 
-fn keep_up(args: &MaintainArgs) -> Result<()> {
+/// Ends with 2 if a table could not be kept up; the others are.
+fn keep_up(args: &MaintainArgs) -> Result<ExitCode> {
     let Some(pause) = args.again else {
-        let Some(mut tables) = Tables::open(&args.ledger, false)? else {
-            return args.names.first().map_or(Ok(()), |name| Err(no_such_table(name)));
+        let worked = match Tables::open(&args.ledger, false)? {
+            Some(mut tables) => pass(&mut tables, args, true)?,
+            None => match args.names.first() {
+                Some(name) => return Err(no_such_table(name)),
+                None => pass_over_none(args)?,
+            },
         };
-        return pass(&mut tables, args, true);
+        return Ok(if worked { ExitCode::SUCCESS } else { ExitCode::from(2) });
     };
     let pause = Duration::from_micros(pause.us().unsigned_abs());
     let mut tables = None;
@@ -147,7 +153,7 @@ fn keep_up(args: &MaintainArgs) -> Result<()> {
         let outcome = match &mut tables {
             Some(open) => pass(open, args, false),
             None => Tables::open(&args.ledger, false).and_then(|mut open| {
-                let outcome = open.as_mut().map_or(Ok(()), |open| pass(open, args, false));
+                let outcome = open.as_mut().map_or(Ok(true), |open| pass(open, args, false));
                 tables = open;
                 outcome
             }),
@@ -164,8 +170,16 @@ fn keep_up(args: &MaintainArgs) -> Result<()> {
     }
 }
 
-/// One pass over the tables. `tell_all`: also of those where there was nothing to do.
-fn pass(tables: &mut Tables, args: &MaintainArgs, tell_all: bool) -> Result<()> {
+fn pass_over_none(args: &MaintainArgs) -> Result<bool> {
+    if !args.json {
+        say::out("there are no windowed tables here\n")?;
+    }
+    Ok(true)
+}
+
+/// One pass over the tables. `tell_all`: also of those where there was nothing to do. Whether all are kept up: what one
+/// fails of is told, and the others have their turn.
+fn pass(tables: &mut Tables, args: &MaintainArgs, tell_all: bool) -> Result<bool> {
     // Tables that were dropped are among them: what is recorded of them goes.
     let mut wanted: Vec<u32> =
         args.names.iter().map(|name| Ok(tables.one(name)?.relid)).collect::<Result<_>>()?;
@@ -174,13 +188,38 @@ fn pass(tables: &mut Tables, args: &MaintainArgs, tell_all: bool) -> Result<()> 
             .runtime
             .block_on(inrush_windows::recorded_tables(&tables.connection.client, &tables.ledger))?;
     }
+    if wanted.is_empty() && tell_all {
+        return pass_over_none(args);
+    }
+    let mut worked = true;
     for relid in wanted {
         let Tables { runtime, connection, ledger } = tables;
         let options = Options::default();
-        let one = maintain(&mut connection.client, ledger, relid, SystemTime::now(), &options);
-        tell(&runtime.block_on(one)?, args.json, tell_all)?;
+        let one = maintain(&mut connection.client, ledger, relid, None, &options);
+        match runtime.block_on(one) {
+            Ok(did) => tell(&did, args.json, tell_all)?,
+            Err(error) if connection.client.is_closed() => return Err(error),
+            Err(error) => {
+                worked = false;
+                let name = runtime.block_on(name_of(connection, relid))?;
+                let mut told = Error::new(error.code(), format!("table {name}: {}", error.fact()));
+                if let Some(state) = error.sqlstate_text() {
+                    told = told.sqlstate(state);
+                }
+                say::error(&match error.hint_text() {
+                    Some(hint) => told.hint(hint),
+                    None => told,
+                });
+            }
+        }
     }
-    Ok(())
+    Ok(worked)
+}
+
+async fn name_of(connection: &Connected, relid: u32) -> Result<String> {
+    let sql = "SELECT $1::pg_catalog.oid::pg_catalog.regclass::pg_catalog.text";
+    let row = connection.client.query_one(sql, &[&relid]).await.map_err(server_error)?;
+    row.try_get(0).map_err(server_error)
 }
 
 fn tell(did: &Maintained, json: bool, tell_all: bool) -> Result<()> {

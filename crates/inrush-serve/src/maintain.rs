@@ -68,9 +68,23 @@ async fn round(
         }
         if windows.maintain {
             let options = inrush_windows::Options::default();
-            let (client, now) = (&mut connected.client, SystemTime::now());
-            let done = inrush_windows::maintain(client, ledger, target.root.relid, now, &options).await?;
-            feeder.metrics.windows_retired.fetch_add(done.retired.len() as u64, Relaxed);
+            let client = &mut connected.client;
+            match inrush_windows::maintain(client, ledger, target.root.relid, None, &options).await {
+                Ok(done) => {
+                    feeder.metrics.windows_retired.fetch_add(done.retired.len() as u64, Relaxed);
+                    for note in &done.notes {
+                        tracing::debug!(table = target.table.qualified(), note, "maintenance");
+                    }
+                }
+                Err(error) if connected.client.is_closed() => return Err(error),
+                // The others have their turn.
+                Err(error) => {
+                    feeder.metrics.maintenance_failures.fetch_add(1, Relaxed);
+                    feeder.metrics.note_error(&error);
+                    let table = target.table.qualified();
+                    tracing::warn!(table, error = error.fact(), "windows could not be maintained");
+                }
+            }
         }
         let Some(target) = feeder.registry.look_again(&target).await? else { continue };
         let Some(windows) = &target.windows else { continue };

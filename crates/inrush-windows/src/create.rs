@@ -1,9 +1,10 @@
 //! A windowed table is made: parent, index, view, the table for late rows, the first window, and what is recorded of it,
 //! in one transaction.
 
-use crate::leaf::{cut, make, make_within};
+use crate::leaf::{make, make_within};
 use crate::locks::{Locks, locks};
-use crate::maintain::Options;
+use crate::maintain::{Options, server_time};
+use crate::overflow;
 use crate::policy::{IndexKind, Late};
 use crate::read::{Windowed, get, read, windows_kept};
 use crate::space;
@@ -15,7 +16,6 @@ use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::catalog::TableName;
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::Ledger;
-use std::time::SystemTime;
 use tokio_postgres::{Client, Transaction};
 
 /// What the columns of a new table are.
@@ -96,7 +96,8 @@ pub async fn create(client: &mut Client, ledger: &Ledger, spec: &Create) -> Resu
     check(spec)?;
     let tx = client.transaction().await.map_err(server_error)?;
     tx.batch_execute("SET LOCAL lock_timeout = '5s'").await.map_err(server_error)?;
-    let relid = make_parent(&tx, spec).await?;
+    let (relid, name) = make_parent(&tx, spec).await?;
+    let spec = &Create { name, ..spec.clone() };
     let scale = scale(&tx, relid, spec).await?;
     finish_parent(&tx, relid, spec).await?;
     check_tablespaces(&tx, spec).await?;
@@ -114,16 +115,21 @@ pub async fn create(client: &mut Client, ledger: &Ledger, spec: &Create) -> Resu
             .hint("State one with --window, and see how many locks it needs."));
         }
     };
+    let now = scale.instant(server_time(&tx).await?);
+    let last = i64::from(spec.ahead).saturating_add(2).saturating_mul(width).saturating_add(now);
+    if !scale.is_usual(last) {
+        return Err(Error::new(Code::Usage, "the last window ahead would end after the year 9999")
+            .hint("Choose a shorter --window, or fewer of them with --ahead."));
+    }
     let kept = keep.map(|keep| windows_kept(keep, width, spec.ahead));
     refuse_too_many(spec, bearable, kept, suggested)?;
     record(&tx, ledger, relid, spec, scale, width, keep).await?;
     let mut table = stored(&tx, ledger, relid).await?;
     if spec.late == Late::Overflow {
-        make_overflow(&tx, ledger, &table).await?;
+        overflow::make(&tx, ledger, &table).await.map_err(|e| explained(e, &spec.name))?;
         table = stored(&tx, ledger, relid).await?;
     }
     tx.batch_execute(&view::statements(&table, ledger)).await.map_err(|e| refused(e, &spec.name))?;
-    let now = table.instant(SystemTime::now());
     make_within(&tx, ledger, &table, table.window_start(now)).await.map_err(|e| explained(e, &spec.name))?;
     tx.commit().await.map_err(server_error)?;
     let unfinished = make_ahead(client, ledger, &table, now).await.err();
@@ -186,47 +192,109 @@ fn parent_sql(spec: &Create) -> Result<String> {
     match &spec.body {
         Body::Columns(columns) => Ok(format!("CREATE TABLE {} ({columns}\n) {by}", spec.name)),
         Body::Statement(text) => {
+            let (text, words) = without_comments(text);
             let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == ';');
-            let mut words = without_comments(text).split_whitespace().map(str::to_ascii_lowercase);
-            let begins = (words.next(), words.next());
-            if begins.0.as_deref() != Some("create")
-                || !matches!(begins.1.as_deref(), Some("table" | "unlogged"))
-            {
+            let words = words.to_ascii_lowercase();
+            let words: Vec<&str> =
+                words.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
+            if !matches!(words.as_slice(), ["create", "table" | "unlogged", ..]) {
                 return Err(Error::new(Code::Usage, "the file does not begin with CREATE TABLE").hint(
-                    "It has one statement, CREATE TABLE with the columns, as `pg_dump -s -t` prints it.",
+                    "It has one statement, CREATE TABLE with the columns; what else a dump has is left out.",
                 ));
             }
-            let partitioned = text.to_ascii_lowercase().contains("partition by");
+            let partitioned = words.windows(2).any(|two| two == ["partition", "by"]);
             Ok(if partitioned { text.to_owned() } else { format!("{text}\n{by}") })
         }
     }
 }
 
-/// What follows the comments that a text begins with.
-fn without_comments(text: &str) -> &str {
-    let mut rest = text.trim_start();
-    loop {
-        let end = if rest.starts_with("--") {
-            rest.find('\n').map(|at| at + 1)
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map(|at| at + 2)
-        } else {
-            return rest;
+/// A statement without its comments; and its words alone: what is quoted is left out of them.
+///
+/// Quotes as the server has them with `standard_conforming_strings`: `'...'` and `"..."` with doubled quotes inside,
+/// `E'...'` with backslashes, `$tag$...$tag$` (scan.l). Comments in C's way nest.
+fn without_comments(text: &str) -> (String, String) {
+    let (mut kept, mut words) = (String::with_capacity(text.len()), String::new());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let quoted = match c {
+            '-' if rest.starts_with("--") => {
+                rest = &rest[rest.find('\n').unwrap_or(rest.len())..];
+                continue;
+            }
+            '/' if rest.starts_with("/*") => {
+                rest = &rest[nested_comment(rest)..];
+                kept.push(' ');
+                words.push(' ');
+                continue;
+            }
+            '\'' | '"' => Some(closed(rest, c, words.ends_with(['e', 'E']))),
+            '$' => dollar_quoted(rest),
+            _ => None,
         };
-        rest = rest[end.unwrap_or(rest.len())..].trim_start();
+        let length = quoted.unwrap_or(c.len_utf8());
+        kept.push_str(&rest[..length]);
+        words.push_str(if quoted.is_some() { " " } else { &rest[..length] });
+        rest = &rest[length..];
     }
+    (kept, words)
 }
 
-/// Makes the parent, and gives its OID.
-async fn make_parent(tx: &Transaction<'_>, spec: &Create) -> Result<u32> {
+/// Bytes of the comment that a text begins with.
+fn nested_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0_u32, 0);
+    while at < text.len() {
+        match text.as_bytes().get(at..at + 2) {
+            Some(b"/*") => depth += 1,
+            Some(b"*/") => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// Bytes of the quoted text that a text begins with.
+fn closed(text: &str, quote: char, backslashes: bool) -> usize {
+    let mut chars = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        if c == quote && chars.next_if(|(_, next)| *next == quote).is_none() {
+            return at + 1;
+        }
+        if c == '\\' && backslashes {
+            chars.next();
+        }
+    }
+    text.len()
+}
+
+/// Bytes of the dollar-quoted text that a text begins with, if it does.
+fn dollar_quoted(text: &str) -> Option<usize> {
+    let end = 1 + text[1..].find('$')?;
+    let tag = &text[..=end];
+    if !tag[1..end].chars().all(|c| c.is_alphanumeric() || c == '_') {
+        return None;
+    }
+    Some(text[end + 1..].find(tag).map_or(text.len(), |at| end + 1 + at + tag.len()))
+}
+
+/// Makes the parent; gives its OID and its name, with schema.
+async fn make_parent(tx: &Transaction<'_>, spec: &Create) -> Result<(u32, TableName)> {
     tx.execute(&parent_sql(spec)?, &[]).await.map_err(|e| refused(e, &spec.name))?;
-    // The statement may name the table otherwise: what this transaction has made is found by its number.
+    // The statement may name the table otherwise: what this transaction has made is found by its number. That of the
+    // row type: tables that a foreign key refers to get a new row in pg_class.
     let made = tx
         .query(
             "SELECT c.oid, c.relkind::pg_catalog.text, c.relname::pg_catalog.text, n.nspname::pg_catalog.text
                FROM pg_catalog.pg_class c
                JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-              WHERE c.xmin::pg_catalog.text OPERATOR(pg_catalog.=)
+               JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) c.reltype
+              WHERE t.xmin::pg_catalog.text OPERATOR(pg_catalog.=)
                     (pg_catalog.pg_current_xact_id()::pg_catalog.text::pg_catalog.numeric
                      OPERATOR(pg_catalog.%) 4294967296)::pg_catalog.text
                 AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p}')",
@@ -235,8 +303,12 @@ async fn make_parent(tx: &Transaction<'_>, spec: &Create) -> Result<u32> {
         .await
         .map_err(server_error)?;
     let [row] = made.as_slice() else {
-        return Err(Error::new(Code::Usage, format!("the statement makes {} tables", made.len()))
-            .hint("It is one CREATE TABLE statement."));
+        return Err(match made.len() {
+            0 => Error::new(Code::Table, "the statement makes no table")
+                .hint("One of this name is there already: leave IF NOT EXISTS out, and choose another name."),
+            n => Error::new(Code::Usage, format!("the statement makes {n} tables"))
+                .hint("It is one CREATE TABLE statement."),
+        });
     };
     if get::<&str>(row, 1)? != "p" {
         return Err(Error::new(Code::Usage, "the statement makes a table that is not partitioned")
@@ -253,7 +325,9 @@ async fn make_parent(tx: &Transaction<'_>, spec: &Create) -> Result<u32> {
         moves += &format!("ALTER TABLE {now} RENAME TO {}", quote_ident(&spec.name.name));
     }
     tx.batch_execute(&moves).await.map_err(|e| refused(e, &spec.name))?;
-    Ok(relid)
+    let made_in: &str = get(row, 3)?;
+    let schema = spec.name.schema.clone().unwrap_or_else(|| made_in.to_owned());
+    Ok((relid, TableName { schema: Some(schema), name: spec.name.name.clone() }))
 }
 
 /// The scale of the time column, and that the parent is partitioned by its range and by nothing else.
@@ -381,7 +455,7 @@ fn refuse_too_many(spec: &Create, locks: Locks, kept: Option<u64>, suggested: Op
         Some(width) => {
             format!("Choose --window {width} or longer, fewer --lanes or a shorter --keep; or {more}.")
         }
-        None => format!("Choose fewer --lanes or a shorter --keep; or {more}."),
+        None => format!("Choose a longer --window, fewer --lanes or a shorter --keep; or {more}."),
     }))
 }
 
@@ -444,23 +518,6 @@ async fn stored(
     read(client, ledger, relid).await?.ok_or_else(lost)
 }
 
-/// The table for late rows, beside the parent: as a partition it would need other bounds at each retirement.
-async fn make_overflow(tx: &Transaction<'_>, ledger: &Ledger, table: &Windowed) -> Result<()> {
-    let name =
-        TableName { schema: table.name.schema.clone(), name: format!("{}_late", cut(&table.name.name, 58)) };
-    let unlogged = if table.policy.unlogged { "UNLOGGED " } else { "" };
-    let sql = format!(
-        "CREATE {unlogged}TABLE {name} (LIKE {} INCLUDING ALL EXCLUDING INDEXES EXCLUDING IDENTITY EXCLUDING STATISTICS)",
-        table.name
-    );
-    tx.batch_execute(&sql).await.map_err(|e| refused(e, &name))?;
-    let sql = format!(
-        "UPDATE {} SET overflow = pg_catalog.to_regclass($2)::pg_catalog.oid WHERE relid OPERATOR(pg_catalog.=) $1",
-        ledger.table("windowed")
-    );
-    tx.execute(&sql, &[&table.relid, &name.to_string()]).await.map(|_| ()).map_err(server_error)
-}
-
 async fn make_ahead(client: &mut Client, ledger: &Ledger, table: &Windowed, now: i64) -> Result<()> {
     let options = Options::default();
     let mut start = table.window_start(now);
@@ -493,6 +550,10 @@ fn explained(error: Error, name: &TableName) -> Error {
         ("42501", _) => {
             "Ask for GRANT CREATE ON SCHEMA, and on the tablespaces; windows are made by the table's owner."
         }
+        ("42703", _) => {
+            "Name the time column with --time, and that of the lanes with --key, as the catalog has them: in lower case \
+             unless they were quoted."
+        }
         ("42601", _) => {
             "Columns are given as in CREATE TABLE: 'at timestamptz NOT NULL' 'info text'; a file has one statement."
         }
@@ -512,10 +573,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_begins_with_create_table() {
-        for (text, rest) in [("-- a\n/* b */ CREATE", "CREATE"), ("x", "x"), ("-- only", ""), ("/* open", "")]
-        {
-            assert_eq!(without_comments(text), rest);
+    fn comments_are_left_out_and_what_is_quoted_is_no_word() {
+        for (text, kept, words) in [
+            ("-- a\n/* b /* c */ */CREATE", "\n CREATE", "\n CREATE"),
+            ("x -- only", "x ", "x "),
+            ("/* open", " ", " "),
+            ("a '--' \"/*\" b", "a '--' \"/*\" b", "a     b"),
+            ("E'\\' -- ' c", "E'\\' -- ' c", "E  c"),
+            ("'it''s' d", "'it''s' d", "  d"),
+            ("$f$ -- $f$ $1 e", "$f$ -- $f$ $1 e", "  $1 e"),
+            ("'open", "'open", " "),
+        ] {
+            assert_eq!(without_comments(text), (kept.to_owned(), words.to_owned()), "{text}");
         }
     }
 }

@@ -1,14 +1,13 @@
 //! Making a window: leaves as the parent is, attached in the transaction that made them.
 
 use crate::locks::locks;
-use crate::maintain::Options;
+use crate::maintain::{Options, server_time};
 use crate::policy::IndexKind;
 use crate::read::{Place, Standing, Window, Windowed, get, read, recorded};
 use crate::turn::Turn;
 use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::Ledger;
-use std::time::SystemTime;
 use tokio_postgres::{Client, Transaction};
 
 /// First number of the advisory lock under which windows of a table are made (the second is the table's OID).
@@ -27,7 +26,7 @@ pub async fn ensure(
     instant: i64,
 ) -> Result<Option<Window>> {
     let Some(table) = read(client, ledger, relid).await? else { return Ok(None) };
-    match table.place(instant, table.instant(SystemTime::now())) {
+    match table.place(instant, table.instant(server_time(client).await?)) {
         Place::Window(window) => return Ok(Some(window.clone())),
         Place::Late | Place::TooFarAhead => return Ok(None),
         Place::Missing => {}
@@ -102,8 +101,14 @@ pub(crate) async fn make_within(
         return Ok(window.window());
     }
     let names = free_names(tx, table, start).await?;
-    let defaults = identity_defaults(tx, table.relid).await?;
+    let defaults = identity_defaults(tx, table.relid, BEFORE_INHERITED_IDENTITY).await?;
+    // Leaves are the owner's, whoever makes them: what works on them now and later has his rights, not more.
+    let role = become_owner(tx, table.relid).await?;
     tx.batch_execute(&statements(table, start, &names, &defaults)).await.map_err(attach_error)?;
+    if let Some(before) = role {
+        let back = "SELECT pg_catalog.set_config('role', $1, true)";
+        tx.query(back, &[&before]).await.map_err(server_error)?;
+    }
     record(tx, ledger, table, start, &names).await?;
     let made = recorded(tx, ledger, table).await?.into_iter().find(|window| window.start == start);
     Ok(made.and_then(|window| window.window()))
@@ -160,11 +165,32 @@ pub(crate) fn cut(name: &str, bytes: usize) -> &str {
     &name[..end]
 }
 
-/// What numbers rows in a leaf as the parent's identity columns do: clauses of ALTER TABLE, empty if nothing is needed.
-///
-/// From 17 on, ATTACH makes the leaf's columns identities of the same sequence (tablecmds.c, ATExecAttachPartition).
-/// Before, an identity counts for rows that come through the parent only, and ours do not.
-async fn identity_defaults(tx: &Transaction<'_>, relid: u32) -> Result<String> {
+/// Takes the role of a table's owner until the transaction ends. Gives the setting before, if it was another.
+async fn become_owner(tx: &Transaction<'_>, relid: u32) -> Result<Option<String>> {
+    let row = tx
+        .query_one(
+            "SELECT pg_catalog.current_setting('role'), pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text,
+                    pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.<>) current_user
+               FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) $1",
+            &[&relid],
+        )
+        .await
+        .map_err(server_error)?;
+    if !get::<bool>(&row, 2)? {
+        return Ok(None);
+    }
+    let role = format!("SET LOCAL ROLE {}", quote_ident(get(&row, 1)?));
+    tx.batch_execute(&role).await.map_err(attach_error)?;
+    get(&row, 0).map(Some)
+}
+
+/// The first version in which ATTACH makes the leaf's columns identities of the parent's sequence (tablecmds.c,
+/// MergeAttributesIntoExisting). Before, an identity counts for rows that come through the parent, and ours do not.
+const BEFORE_INHERITED_IDENTITY: i32 = 170_000;
+
+/// What numbers rows as the parent's identity columns do: clauses of ALTER TABLE for a table of another's, empty on
+/// servers from this version on.
+pub(crate) async fn identity_defaults(tx: &Transaction<'_>, relid: u32, until: i32) -> Result<String> {
     let rows = tx
         .query(
             "SELECT pg_catalog.format('ALTER COLUMN %I SET DEFAULT pg_catalog.nextval(%L)', a.attname,
@@ -174,8 +200,8 @@ async fn identity_defaults(tx: &Transaction<'_>, relid: u32) -> Result<String> {
               WHERE c.oid OPERATOR(pg_catalog.=) $1 AND a.attidentity OPERATOR(pg_catalog.<>) ''
                 AND NOT a.attisdropped
                 AND pg_catalog.current_setting('server_version_num')::pg_catalog.int4
-                    OPERATOR(pg_catalog.<) 170000",
-            &[&relid],
+                    OPERATOR(pg_catalog.<) $2",
+            &[&relid, &until],
         )
         .await
         .map_err(server_error)?;
@@ -293,7 +319,7 @@ fn attach_error(error: tokio_postgres::Error) -> Error {
              column: add them to it, or leave it out.",
         ),
         "42501" => error.hint("Windows are made by the table's owner, who needs CREATE on its schema and tablespaces."),
-        "42P17" => error.hint("Another partition covers this time: detach it, or choose another width of windows."),
+        "42P17" => error.hint("Another partition covers this time, made or renamed by somebody else: detach it."),
         _ => error,
     }
 }

@@ -1,6 +1,7 @@
 //! One pass of maintenance: make windows ahead, retire, close, summarize; and finish what an earlier pass left half done.
 
 use crate::leaf::make;
+use crate::overflow;
 use crate::read::{Leaf, Recorded, Standing, WindowState, Windowed, get, read, recorded};
 use crate::time::Span;
 use crate::turn::{Turn, Wait, is_about_a_lock};
@@ -76,7 +77,7 @@ pub struct Retired {
 pub struct Maintained {
     /// OID of the table.
     pub relid: u32,
-    /// Its name; empty if it is there no more.
+    /// Its name, as it was recorded if it is there no more; empty if nothing is known of it.
     pub table: String,
     /// Another maintainer was at work: nothing was done.
     pub busy: bool,
@@ -115,7 +116,7 @@ impl Maintained {
 
 /// One pass over one table. Safe beside other maintainers (the second does nothing), and at any time: what an earlier
 /// one has left half done is finished. A pass that is dropped half-way leaves its lock with the connection, which has to
-/// be closed then.
+/// be closed then. `now` is the server's time if it is not said: one wrong clock among many must not retire windows.
 ///
 /// # Errors
 /// What the server says. Locks that cannot be had are no errors: they are waits that were not done.
@@ -123,10 +124,14 @@ pub async fn maintain(
     client: &mut Client,
     ledger: &Ledger,
     relid: u32,
-    now: SystemTime,
+    now: impl Into<Option<SystemTime>>,
     options: &Options,
 ) -> Result<Maintained> {
     let mut did = Maintained { relid, ..Maintained::default() };
+    let now = match now.into() {
+        Some(now) => now,
+        None => server_time(client).await?,
+    };
     let lock = "SELECT pg_catalog.pg_try_advisory_lock($1, $2), pg_catalog.current_setting('lock_timeout')";
     let row = client.query_one(lock, &[&MAINTAINING, &relid.cast_signed()]).await.map_err(server_error)?;
     if !get::<bool>(&row, 0)? {
@@ -151,7 +156,10 @@ pub async fn maintain(
             };
             pass.run(client).await
         }
-        Ok(None) => forget(client, ledger, relid).await.map(|forgotten| did.forgotten = forgotten),
+        Ok(None) => forget(client, ledger, relid).await.map(|name| {
+            did.forgotten = name.is_some();
+            did.table = name.unwrap_or_default();
+        }),
         Err(error) => Err(error),
     };
     // On a connection that is lost both are gone with it, and the outcome says why.
@@ -161,20 +169,30 @@ pub async fn maintain(
     outcome.and(ended.map(|_| did))
 }
 
-/// Removes what the ledger has of a table that was dropped; says whether it had anything.
-async fn forget(client: &mut Client, ledger: &Ledger, relid: u32) -> Result<bool> {
+/// Removes what the ledger has of a table that was dropped; gives the name that it had, if it was known.
+async fn forget(client: &mut Client, ledger: &Ledger, relid: u32) -> Result<Option<String>> {
     let there = "SELECT 1 FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1";
     if client.query_opt(there, &[&relid]).await.map_err(server_error)?.is_some() {
-        return Ok(false);
+        return Ok(None);
     }
     let tx = client.transaction().await.map_err(server_error)?;
-    let mut removed = 0;
-    for name in ["windows", "progress", "progress_unlogged", "windowed"] {
+    for name in ["windows", "progress", "progress_unlogged"] {
         let sql = format!("DELETE FROM {} WHERE relid OPERATOR(pg_catalog.=) $1", ledger.table(name));
-        removed = tx.execute(&sql, &[&relid]).await.map_err(server_error)?;
+        tx.execute(&sql, &[&relid]).await.map_err(server_error)?;
     }
+    let sql = format!(
+        "DELETE FROM {} WHERE relid OPERATOR(pg_catalog.=) $1 RETURNING name",
+        ledger.table("windowed")
+    );
+    let row = tx.query_opt(&sql, &[&relid]).await.map_err(server_error)?;
     tx.commit().await.map_err(server_error)?;
-    Ok(removed > 0)
+    row.map(|row| get(&row, 0)).transpose()
+}
+
+/// The time of the server's clock.
+pub(crate) async fn server_time(client: &impl GenericClient) -> Result<SystemTime> {
+    let sql = "SELECT pg_catalog.clock_timestamp()";
+    get(&client.query_one(sql, &[]).await.map_err(server_error)?, 0)
 }
 
 /// A pass at work.
@@ -194,13 +212,34 @@ pub(crate) struct Pass<'a> {
     pub did: &'a mut Maintained,
 }
 
+/// What a pass does, in this order.
+#[derive(Clone, Copy)]
+enum Stage {
+    Make,
+    Retire,
+    Close,
+    Summarize,
+}
+
 impl Pass<'_> {
     async fn run(&mut self, client: &mut Client) -> Result<()> {
-        // First what writers need. A reader that will not go must not keep windows from being made.
-        self.make_ahead(client).await?;
-        self.retire(client).await?;
-        self.close(client).await?;
-        self.summarize_behind(client).await
+        // First what writers need. A reader that will not go must not keep windows from being made, and a window that
+        // cannot be made must not keep the disk from being emptied: each goes as far as it can, and the first error is
+        // the outcome.
+        let mut outcome = overflow::widen(client, &self.table, self.gently()).await;
+        for stage in [Stage::Make, Stage::Retire, Stage::Close, Stage::Summarize] {
+            if client.is_closed() {
+                break;
+            }
+            let done = match stage {
+                Stage::Make => self.make_ahead(client).await,
+                Stage::Retire => self.retire(client).await,
+                Stage::Close => self.close(client).await,
+                Stage::Summarize => self.summarize_behind(client).await,
+            };
+            outcome = outcome.and(done);
+        }
+        outcome
     }
 
     /// Whether a further step may be done.

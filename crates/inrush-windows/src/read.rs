@@ -186,7 +186,9 @@ pub(crate) enum Standing {
     Pending,
     /// It is a table of its own.
     Detached,
-    /// It is not there, or under another name: somebody else's business.
+    /// It is a partition, and one of its tables is not there or has another name: somebody else's business.
+    Foreign,
+    /// It is not there, or another table has its OID.
     Gone,
 }
 
@@ -233,6 +235,7 @@ pub async fn recorded_tables(client: &impl GenericClient, ledger: &Ledger) -> Re
     client.query(&sql, &[]).await.map_err(server_error)?.iter().map(|row| get(row, 0)).collect()
 }
 
+/// Columns are those of the partition keys, whatever they are called by now.
 async fn read_where(
     client: &impl GenericClient,
     ledger: &Ledger,
@@ -240,20 +243,29 @@ async fn read_where(
     parameters: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Windowed>> {
     let sql = format!(
-        "SELECT d.relid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, d.time_column, a.atttypid, d.unit,
-                d.width, d.keep, d.max_size, d.min_free, d.ahead, d.lanes, d.key_column, d.tablespaces, d.unlogged,
+        "SELECT d.relid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, a.attname::pg_catalog.text, a.atttypid,
+                d.unit, d.width, d.keep, d.max_size, d.min_free, d.ahead, d.lanes,
+                coalesce((SELECT ka.attname::pg_catalog.text FROM {windows} w
+                            JOIN pg_catalog.pg_partitioned_table k ON k.partrelid OPERATOR(pg_catalog.=) w.top
+                            JOIN pg_catalog.pg_attribute ka ON ka.attrelid OPERATOR(pg_catalog.=) w.top
+                                 AND ka.attnum OPERATOR(pg_catalog.=) k.partattrs[0]
+                           WHERE w.relid OPERATOR(pg_catalog.=) d.relid AND d.key_column IS NOT NULL LIMIT 1),
+                         d.key_column),
+                d.tablespaces, d.unlogged,
                 d.index_kind, d.pages_per_range, d.late, d.idle, d.retired_to,
                 o.oid, o.relname::pg_catalog.text, pn.nspname::pg_catalog.text
-           FROM {} d
+           FROM {windowed} d
            JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) d.relid
                 AND c.relkind OPERATOR(pg_catalog.=) 'p'
            JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+           JOIN pg_catalog.pg_partitioned_table p ON p.partrelid OPERATOR(pg_catalog.=) c.oid
            JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid
-                AND a.attname OPERATOR(pg_catalog.=) d.time_column AND NOT a.attisdropped
+                AND a.attnum OPERATOR(pg_catalog.=) p.partattrs[0]
            LEFT JOIN pg_catalog.pg_class o ON o.oid OPERATOR(pg_catalog.=) d.overflow
            LEFT JOIN pg_catalog.pg_namespace pn ON pn.oid OPERATOR(pg_catalog.=) o.relnamespace
           WHERE {condition} ORDER BY 2, 3",
-        ledger.table("windowed")
+        windowed = ledger.table("windowed"),
+        windows = ledger.table("windows"),
     );
     let rows = client.query(&sql, parameters).await.map_err(server_error)?;
     let mut tables = Vec::with_capacity(rows.len());
@@ -341,7 +353,7 @@ pub(crate) async fn recorded(
         // An OID may have been given to another table since: a leaf is known by both.
         let there = now.as_deref() == Some(&recorded);
         if !there && window.standing == Standing::Attached {
-            window.standing = Standing::Gone;
+            window.standing = Standing::Foreign;
         }
         let schema: Option<String> = get(row, 14)?;
         let leaf = Leaf { relid: get(row, 11)?, schema: schema.unwrap_or_default(), name: recorded, lane };
@@ -358,6 +370,7 @@ fn from_window_row(row: &Row, table: &Windowed) -> Result<Recorded> {
     let parent: Option<u32> = get(row, 9)?;
     let pending = get::<Option<bool>>(row, 10)?.unwrap_or(false);
     let standing = match (now.as_deref() == Some(&recorded), parent) {
+        (false, Some(parent)) if parent == table.relid => Standing::Foreign,
         (false, _) => Standing::Gone,
         (true, None) => Standing::Detached,
         (true, Some(parent)) if parent != table.relid => Standing::Gone,

@@ -108,7 +108,15 @@ impl Pass<'_> {
         let count = u32::try_from(window.leaves.len()).unwrap_or(u32::MAX);
         let timeout = (self.options.lock_timeout / count).max(SHORTEST_TIMEOUT);
         let what = format!("truncate {}", window.top.name);
-        self.try_sql(client, &what, &format!("TRUNCATE {leaves}"), timeout, self.patience() / 10).await
+        match self.try_sql(client, &what, &format!("TRUNCATE {leaves}"), timeout, self.patience() / 10).await
+        {
+            // What cannot be emptied goes when it is detached: a foreign key may refer to it.
+            Err(error) if !client.is_closed() => {
+                self.did.notes.push(cannot(&what, &error));
+                Ok(false)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Steps 3 and 4. Whether it is gone.
@@ -125,7 +133,7 @@ impl Pass<'_> {
                 Standing::Attached => format!("ALTER TABLE {parent} DETACH PARTITION {name} CONCURRENTLY"),
                 Standing::Pending => format!("ALTER TABLE {parent} DETACH PARTITION {name} FINALIZE"),
                 Standing::Detached => return self.drop_table(client, &window).await,
-                Standing::Gone => return Ok(true),
+                Standing::Foreign | Standing::Gone => return Ok(true),
             };
             let what = format!("detach {}", window.top.name);
             // ShareUpdateExclusive on the parent, then waits for transactions: nobody queues behind either. The lock on
@@ -160,7 +168,9 @@ impl Pass<'_> {
     /// Step 4. The table and what is recorded of it go in one transaction.
     async fn drop_table(&mut self, client: &mut Client, window: &Recorded) -> Result<bool> {
         let sql = format!(
-            "BEGIN; DROP TABLE {}; DELETE FROM {} WHERE relid = {} AND start = {}; COMMIT",
+            "BEGIN; DROP TABLE {};
+             DELETE FROM {} WHERE relid OPERATOR(pg_catalog.=) {}::pg_catalog.oid
+                AND start OPERATOR(pg_catalog.=) {}::pg_catalog.int8; COMMIT",
             window.top.qualified(),
             self.ledger.table("windows"),
             self.table.relid,
@@ -210,7 +220,14 @@ impl Pass<'_> {
     /// Removes what is recorded of windows that somebody else has dropped or detached: the table is theirs then.
     async fn forget_strangers(&mut self, client: &mut Client) -> Result<()> {
         for window in self.recorded(client).await? {
-            let gone = window.standing == Standing::Gone && window.leaves.is_empty();
+            if window.standing == Standing::Foreign {
+                let (name, from) = (&window.top.name, self.table.scale().text(window.start));
+                self.did.notes.push(format!(
+                    "window {from} ({name}) is left alone: a table of it was renamed or dropped by somebody else"
+                ));
+                continue;
+            }
+            let gone = window.standing == Standing::Gone;
             let detached = window.standing == Standing::Detached && window.state != WindowState::Retiring;
             if !(gone || detached) || !self.step() {
                 continue;
@@ -239,25 +256,27 @@ impl Pass<'_> {
         let mut table = self.table.clone();
         table.windows = windows.iter().filter_map(Recorded::window).collect();
         let sizes = space::sizes(client, &table).await?;
-        let mut by_tablespace: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut taken: BTreeMap<&str, i64> = BTreeMap::new();
         for size in &sizes {
-            *by_tablespace.entry(&size.tablespace).or_default() += size.bytes;
+            *taken.entry(&size.tablespace).or_default() += size.bytes;
         }
-        let spaces: Vec<(String, i64)> =
-            by_tablespace.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect();
+        let spaces: Vec<&str> = taken.keys().copied().collect();
         // Those that have ended, the oldest first: never the one that is being written.
         let mut ended: Vec<&Recorded> =
             windows.iter().filter(|w| w.window().is_some() && w.stop <= self.now).collect();
-        for (tablespace, mut bytes) in spaces {
-            while policy.max_size.is_some_and(|max| bytes > max) {
-                let Some(room) = self.retire_oldest(client, &mut ended, &sizes, &tablespace, "size").await?
+        for tablespace in spaces {
+            while policy.max_size.is_some_and(|max| taken.get(tablespace).is_some_and(|bytes| *bytes > max)) {
+                let Some(window) = self.retire_oldest(client, &mut ended, &sizes, tablespace, "size").await?
                 else {
                     break;
                 };
-                bytes -= room;
+                // It gave back room wherever it had leaves.
+                for size in sizes.iter().filter(|size| has_leaf(window, size.relid)) {
+                    *taken.entry(&size.tablespace).or_default() -= size.bytes;
+                }
             }
             while let Some(min) = policy.min_free {
-                let free = match space::free(client, &tablespace).await {
+                let free = match space::free(client, tablespace).await {
                     Ok(free) => free,
                     Err(error) => {
                         self.did.notes.push(error.fact().to_owned());
@@ -265,7 +284,7 @@ impl Pass<'_> {
                     }
                 };
                 if free >= min.unsigned_abs()
-                    || self.retire_oldest(client, &mut ended, &sizes, &tablespace, "space").await?.is_none()
+                    || self.retire_oldest(client, &mut ended, &sizes, tablespace, "space").await?.is_none()
                 {
                     break;
                 }
@@ -274,27 +293,31 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Retires the oldest of these windows that takes room in a tablespace; gives how much. `None`: there is none, or
-    /// its leaves cannot be locked now.
-    async fn retire_oldest(
+    /// Retires the oldest of these windows that takes room in a tablespace, and gives it. `None`: there is none, or its
+    /// leaves cannot be emptied now.
+    async fn retire_oldest<'w>(
         &mut self,
         client: &mut Client,
-        ended: &mut Vec<&Recorded>,
+        ended: &mut Vec<&'w Recorded>,
         sizes: &[LeafSize],
         tablespace: &str,
         why: &'static str,
-    ) -> Result<Option<i64>> {
-        let room = |window: &Recorded| -> i64 {
-            let of = |relid| sizes.iter().find(|size| size.relid == relid && size.tablespace == tablespace);
-            window.leaves.iter().filter_map(|one| of(one.leaf.relid)).map(|size| size.bytes).sum()
+    ) -> Result<Option<&'w Recorded>> {
+        let takes_room = |window: &&Recorded| {
+            let here = |size: &&LeafSize| size.tablespace == tablespace && has_leaf(window, size.relid);
+            sizes.iter().filter(here).any(|size| size.bytes > 0)
         };
-        let Some(i) = ended.iter().position(|window| room(window) > 0) else { return Ok(None) };
+        let Some(i) = ended.iter().position(|window| takes_room(&window)) else { return Ok(None) };
         let window = ended.remove(i);
         if !self.record_retired(client, window, why).await? || !self.empty(client, window).await? {
             return Ok(None);
         }
-        Ok(Some(room(window)))
+        Ok(Some(window))
     }
+}
+
+fn has_leaf(window: &Recorded, relid: u32) -> bool {
+    window.leaves.iter().any(|one| one.leaf.relid == relid)
 }
 
 fn cannot(what: &str, error: &Error) -> String {

@@ -270,9 +270,11 @@ impl Scale {
             )
         };
         match self.kind {
-            TimeKind::Timestamptz => stamp("timestamptz", "2000-01-01 00:00:00+00"),
-            TimeKind::Timestamp => stamp("timestamp", "2000-01-01 00:00:00"),
-            TimeKind::Date => format!("date '2000-01-01' OPERATOR(pg_catalog.+) {instant}::pg_catalog.int4"),
+            TimeKind::Timestamptz => stamp("pg_catalog.timestamptz", "2000-01-01 00:00:00+00"),
+            TimeKind::Timestamp => stamp("pg_catalog.timestamp", "2000-01-01 00:00:00"),
+            TimeKind::Date => {
+                format!("pg_catalog.date '2000-01-01' OPERATOR(pg_catalog.+) {instant}::pg_catalog.int4")
+            }
             TimeKind::Bigint => instant.to_owned(),
         }
     }

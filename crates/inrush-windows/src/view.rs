@@ -20,11 +20,26 @@ pub(crate) fn name(table: &TableName) -> TableName {
 }
 
 /// The statements that make the view of a table, and say its rule.
+pub(crate) fn statements(table: &Windowed, ledger: &Ledger) -> String {
+    let view = name(&table.name);
+    let rule = format!(
+        "Complete up to: for each source, the smallest event time that its lanes have committed. A lane that has committed \
+         nothing for {} is idle and does not count; when all lanes of a source are idle, the largest event time counts.",
+        Span::from_us(table.policy.idle_us)
+    );
+    format!(
+        "CREATE VIEW {view} (source, up_to, rows, lanes, idle_lanes, last_commit) AS {};
+         COMMENT ON VIEW {view} IS {}",
+        query(table, ledger),
+        quote_literal(&rule),
+    )
+}
+
+/// What the view shows.
 ///
 /// A lane is idle that has committed nothing for the idle interval. While a source has a lane that is not, it is complete
 /// up to the smallest event time of those; once all are idle, up to the largest of all: everything that came is in.
-pub(crate) fn statements(table: &Windowed, ledger: &Ledger) -> String {
-    let view = name(&table.name);
+fn query(table: &Windowed, ledger: &Ledger) -> String {
     let idle = format!(
         "pg_catalog.now() OPERATOR(pg_catalog.-) at OPERATOR(pg_catalog.>) pg_catalog.interval '{} microseconds'",
         table.policy.idle_us
@@ -37,15 +52,8 @@ pub(crate) fn statements(table: &Windowed, ledger: &Ledger) -> String {
             ledger.table(name)
         )
     };
-    let up_to = table.scale().value_sql("up_to");
-    let rule = format!(
-        "Complete up to: for each source, the smallest event time that its lanes have committed. A lane that has committed \
-         nothing for {} is idle and does not count; when all lanes of a source are idle, the largest event time counts.",
-        Span::from_us(table.policy.idle_us)
-    );
     format!(
-        "CREATE VIEW {view} (source, up_to, rows, lanes, idle_lanes, last_commit) AS
-         SELECT source, {up_to}, rows, lanes, idle_lanes, last_commit
+        "SELECT source, {} AS up_to, rows, lanes, idle_lanes, last_commit
            FROM (SELECT source,
                         coalesce(pg_catalog.min(up_to) FILTER (WHERE NOT idle), pg_catalog.max(up_to)) AS up_to,
                         pg_catalog.sum(rows)::pg_catalog.int8 AS rows,
@@ -54,11 +62,10 @@ pub(crate) fn statements(table: &Windowed, ledger: &Ledger) -> String {
                         pg_catalog.max(at) AS last_commit
                    FROM (SELECT source, up_to, rows, at, {idle} AS idle
                            FROM ({} UNION ALL {}) lane) lanes
-                  GROUP BY source) sources;
-         COMMENT ON VIEW {view} IS {}",
+                  GROUP BY source) sources",
+        table.scale().value_sql("up_to"),
         lanes("progress"),
         lanes("progress_unlogged"),
-        quote_literal(&rule),
     )
 }
 
@@ -86,18 +93,16 @@ pub struct Complete {
     pub idle_lanes: i64,
 }
 
-/// What a table's view says; nothing where somebody has dropped it.
-pub async fn complete(client: &impl GenericClient, table: &Windowed) -> Result<Vec<Complete>> {
-    let view = sql_name(&table.name);
-    let there = client
-        .query_one("SELECT pg_catalog.to_regclass($1) IS NOT NULL", &[&view])
-        .await
-        .map_err(server_error)?;
-    if !get::<bool>(&there, 0)? {
-        return Ok(Vec::new());
-    }
-    let sql =
-        format!("SELECT source, up_to::pg_catalog.text, rows, lanes, idle_lanes FROM {view} ORDER BY source");
+/// What a table's view says, whatever has become of the view.
+pub async fn complete(
+    client: &impl GenericClient,
+    ledger: &Ledger,
+    table: &Windowed,
+) -> Result<Vec<Complete>> {
+    let sql = format!(
+        "SELECT source, up_to::pg_catalog.text, rows, lanes, idle_lanes FROM ({}) complete ORDER BY source",
+        query(table, ledger)
+    );
     let rows = client.query(&sql, &[]).await.map_err(server_error)?;
     rows.iter()
         .map(|row| {

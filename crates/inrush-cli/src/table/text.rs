@@ -290,7 +290,7 @@ pub fn maintained(did: &Maintained) -> String {
         );
     }
     if did.forgotten {
-        return format!("table {} was dropped: what was recorded of it is removed\n", did.relid);
+        return format!("table {} was dropped: what was recorded of it is removed\n", did.table);
     }
     let mut text = String::new();
     let table = &did.table;

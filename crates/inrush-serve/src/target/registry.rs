@@ -221,9 +221,19 @@ impl Registry {
                 return Err(error);
             }
             tracing::info!(table = target.table.qualified(), columns = columns.len(), "columns were added");
+            drop(control);
+            self.widen_overflow(target).await?;
             break;
         }
         self.look(&target.asked, into).await
+    }
+
+    /// Gives the table for late rows the columns of the parent.
+    async fn widen_overflow(&self, target: &Target) -> Result<()> {
+        let Some(windows) = &target.windows else { return Ok(()) };
+        let mut control = self.control().await?;
+        let client = &mut control.connected.client;
+        inrush_windows::widen_overflow(client, &windows.windowed, Duration::from_secs(5)).await
     }
 
     /// Has the window of an instant made, if the table's policy has it. Gives the table as it is then.

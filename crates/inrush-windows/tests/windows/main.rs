@@ -3,6 +3,7 @@
 mod brin;
 mod load;
 mod making;
+mod others;
 mod retiring;
 
 use inrush_sink::catalog::TableName;
