@@ -24,7 +24,11 @@ pub fn run(command: SpillCommand) -> Result<ExitCode> {
 }
 
 fn check(dir: &Path, json: bool) -> Result<ExitCode> {
-    let report = inrush_spill::check(dir)?;
+    let report = inrush_spill::check(dir).map_err(|error| match error.hint_text() {
+        Some(_) => error,
+        None => error
+            .hint("Give the directory that spill.dir of the configuration names, as a user who may read it."),
+    })?;
     if json {
         say::json(&report)?;
     } else {

@@ -119,6 +119,8 @@ fn wrong_command_lines_are_explained() {
         &["table", "create", "t", "--time", "at"],
         &["table", "create", "t", "at date", "--time", "at", "--window", "soon"],
         &["table", "create", "t", "at date", "--time", "at", "--brin", "--no-index"],
+        &["table", "create", "t", "at date", "--time", "at", "--max-size", "0"],
+        &["table", "create", "t", "at date", "--time", "at", "--min-free", "0GB"],
         &["recover", "--finish", "1", "--undo", "2"],
         &["recover", "--", "--jobs", "2"],
         &["advise", "--apply", "--undo"],

@@ -507,6 +507,31 @@ pub fn tag<'a>(line: &'a [u8], name: &[u8], scratch: &'a mut Vec<u8>) -> Result<
     Ok(None)
 }
 
+/// The names of the tags and fields of a line, unescaped, as far as it can be read.
+pub fn keys(line: &[u8]) -> Vec<Vec<u8>> {
+    let (mut cursor, mut scratch, mut found) = (Cursor::new(line, 0), Vec::new(), Vec::new());
+    let mut read = || -> Result<(), Fault> {
+        cursor.measurement()?;
+        while cursor.pass(b',') {
+            let key = cursor.key("expected a tag key", None)?;
+            found.push(name_of(line, &key, &mut scratch).to_vec());
+            cursor.tag_value()?;
+        }
+        cursor.spaces();
+        loop {
+            let key = cursor.key("expected a field key", None)?;
+            found.push(name_of(line, &key, &mut scratch).to_vec());
+            cursor.value()?;
+            if !cursor.pass(b',') {
+                return Ok(());
+            }
+        }
+    };
+    // What is wrong with a line is said when it is decoded.
+    let _ = read();
+    found
+}
+
 /// Why the rest of a line is not looked at.
 enum Refusal {
     Fault(Fault),

@@ -21,6 +21,7 @@ use inrush_core::{Code, Error, Result};
 use inrush_profile::Stage;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::{Failure, server_error};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -83,6 +84,8 @@ pub(crate) struct Lane {
     pub metrics: Arc<Metrics>,
     pub gate: mpsc::UnboundedSender<Waiting>,
     pub works: mpsc::UnboundedReceiver<LaneWork>,
+    /// Work that could not go with an earlier unit: see [`Attempts`].
+    pub held: VecDeque<LaneWork>,
     pub aborted: Arc<AtomicBool>,
     /// What the sampler knows of this lane.
     pub gauge: Arc<inrush_profile::Lane>,
@@ -96,8 +99,26 @@ pub(crate) struct Lane {
 pub(super) struct Sent {
     /// Its number, and the life of the server that gave it.
     xid: Option<(String, String)>,
-    /// Whether COMMIT was sent.
-    commit: bool,
+    /// What COMMIT makes true, once it was sent.
+    commit: Option<Committed>,
+}
+
+/// The requests with keys that a unit has rows of. Two attempts of one must not be in one unit: their rows would be
+/// stored together, and the ledger, which tells them apart, would be asked once.
+#[derive(Default)]
+struct Attempts(HashMap<(String, String), usize>);
+
+impl Attempts {
+    /// Whether a work may go with the others of the unit.
+    fn suit(&mut self, work: &LaneWork) -> bool {
+        let origin = &work.body.origin;
+        if !matches!(origin.kind, Kind::Request { .. }) {
+            return true;
+        }
+        let key = (origin.name.source.clone(), origin.name.partition.clone());
+        let this = Arc::as_ptr(origin).addr();
+        *self.0.entry(key).or_insert(this) == this
+    }
 }
 
 impl Lane {
@@ -112,7 +133,13 @@ impl Lane {
         loop {
             let since = if idle.is_empty() { Duration::ZERO } else { idle_since.elapsed() };
             let left = HEARTBEAT.saturating_sub(since);
-            let first = match tokio::time::timeout(left, self.works.recv()).await {
+            let next = async {
+                match self.held.pop_front() {
+                    Some(held) => Some(held),
+                    None => self.works.recv().await,
+                }
+            };
+            let first = match tokio::time::timeout(left, next).await {
                 Ok(work) => work,
                 Err(_) if idle.is_empty() => {
                     // A lane that has nothing to do comes back as soon as the server does.
@@ -150,19 +177,30 @@ impl Lane {
     async fn gather(&mut self, unit: &mut Vec<LaneWork>, first: LaneWork) {
         let BatchLimits { rows: most_rows, bytes: most_bytes, enough, linger } = self.settings.batch;
         let deadline = tokio::time::Instant::now() + linger.0;
-        let (mut rows, mut bytes) = (first.rows(), first.bytes() as u64);
-        unit.push(first);
+        let mut attempts = Attempts::default();
+        let (mut rows, mut bytes) = (0, 0);
+        let mut held = std::mem::take(&mut self.held);
+        let mut take = |work: LaneWork, held: &mut VecDeque<LaneWork>| {
+            if attempts.suit(&work) {
+                let (more_rows, more_bytes) = work.load();
+                (rows, bytes) = (rows + more_rows, bytes + more_bytes);
+                unit.push(work);
+            } else {
+                held.push_back(work);
+            }
+            (rows, bytes)
+        };
+        let (mut rows, mut bytes) = take(first, &mut self.held);
         while rows < most_rows && bytes < most_bytes.0 {
-            let more = match self.works.try_recv() {
-                Ok(work) => Some(work),
-                Err(_) if bytes >= enough.0 => None,
-                Err(_) => tokio::time::timeout_at(deadline, self.works.recv()).await.ok().flatten(),
+            let more = match held.pop_front().or_else(|| self.works.try_recv().ok()) {
+                Some(work) => Some(work),
+                None if bytes >= enough.0 || !self.held.is_empty() => None,
+                None => tokio::time::timeout_at(deadline, self.works.recv()).await.ok().flatten(),
             };
             let Some(work) = more else { break };
-            rows += work.rows();
-            bytes += work.bytes() as u64;
-            unit.push(work);
+            (rows, bytes) = take(work, &mut self.held);
         }
+        self.held.append(&mut held);
     }
 
     /// Sees a unit through.
@@ -190,12 +228,13 @@ impl Lane {
                 self.sleep(&mut pause).await;
                 continue;
             }
-            if sent.commit {
+            if sent.commit.is_some() {
                 // Its answer was lost with the connection.
                 match self.has_committed(&works, &sent).await {
                     Ok(Some(true)) => {
-                        let committed = Committed::all(&works);
-                        self.settle(works, committed, began).await;
+                        if let Some(committed) = sent.commit.take() {
+                            self.settle(works, committed, began).await;
+                        }
                         return;
                     }
                     Ok(Some(false)) => sent = Sent::default(),
@@ -222,7 +261,7 @@ impl Lane {
             self.metrics.note_error(failure.error());
             tracing::debug!(lane = self.number, error = %failure.error(), "a unit failed");
             if !matches!(failure, Failure::Lost(_)) {
-                sent = Sent { commit: false, ..sent };
+                sent.commit = None;
                 self.roll_back().await;
             }
             match failure {
@@ -286,8 +325,12 @@ impl Lane {
             metrics.visible.add(work.body.received.elapsed().unwrap_or_default(), stored);
             work.body.source.counters.rows.fetch_add(stored, Relaxed);
             unlogged &= work.body.origin.unlogged;
+            let refused = committed.refused.iter().filter(|(of, ..)| *of == at);
+            let count = refused.clone().count() as u64;
+            if count > 0 {
+                work.body.source.counters.reject(count, self.settings.reject_limit);
+            }
             if let Some(share) = work.share {
-                let refused = committed.refused.iter().filter(|(of, ..)| *of == at);
                 refused.for_each(|(.., reject)| share.refuse(reject));
                 answers.push((share, stored));
             }

@@ -63,10 +63,7 @@ async fn round(
     let mut ahead = i64::MAX;
     for target in feeder.registry.all() {
         live.insert(target.root.relid);
-        if target.windows.is_none() {
-            continue;
-        }
-        if windows.maintain {
+        if windows.maintain && target.windows.is_some() {
             let options = inrush_windows::Options::default();
             let client = &mut connected.client;
             match inrush_windows::maintain(client, ledger, target.root.relid, None, &options).await {

@@ -48,7 +48,6 @@ pub(crate) struct InputCounters {
     pub known: AtomicU64,
     pub rejects: AtomicU64,
     pub dropped: AtomicU64,
-    pub ignored_keys: AtomicU64,
     pub requests: AtomicU64,
     pub refused: AtomicU64,
     /// How far behind it is, in positions of its source; -1 where that is not known.
@@ -224,7 +223,7 @@ impl Metrics {
         }
         let inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         type Read = fn(&InputCounters) -> i128;
-        let of_inputs: [(&str, &str, &str, Read); 9] = [
+        let of_inputs: [(&str, &str, &str, Read); 8] = [
             ("input_bytes_total", "counter", "Bytes taken in.", |c| c.bytes.load(Relaxed).into()),
             ("input_rows_total", "counter", "Rows committed.", |c| c.rows.load(Relaxed).into()),
             ("input_known_total", "counter", "Rows that were there already.", |c| {
@@ -232,9 +231,6 @@ impl Metrics {
             }),
             ("input_rejects_total", "counter", "Rows refused.", |c| c.rejects.load(Relaxed).into()),
             ("input_dropped_total", "counter", "Late rows dropped.", |c| c.dropped.load(Relaxed).into()),
-            ("input_ignored_keys_total", "counter", "Keys without a column.", |c| {
-                c.ignored_keys.load(Relaxed).into()
-            }),
             ("input_requests_total", "counter", "Requests.", |c| c.requests.load(Relaxed).into()),
             ("input_refused_total", "counter", "Requests refused.", |c| c.refused.load(Relaxed).into()),
             ("input_lag", "gauge", "Positions behind the source's end; -1: not known.", |c| {

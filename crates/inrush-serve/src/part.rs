@@ -109,6 +109,9 @@ impl Batch {
     }
 }
 
+/// Bytes of a dead letter beside those of the row: names, position, reason.
+const LETTER: usize = 300;
+
 /// What one lane has to do with a part.
 pub(crate) struct LaneWork {
     pub body: Arc<Body>,
@@ -129,6 +132,12 @@ impl LaneWork {
 
     pub fn bytes(&self) -> usize {
         self.batches.iter().map(Batch::bytes).sum()
+    }
+
+    /// Rows and bytes that a unit is measured by: refused rows are stored, too.
+    pub fn load(&self) -> (u64, u64) {
+        let letters: usize = self.letters.iter().map(|letter| LETTER + letter.reject.raw.len()).sum();
+        (self.rows() + self.letters.len() as u64, (self.bytes() + letters) as u64)
     }
 
     /// Whether it stores nothing: only an offset moves.

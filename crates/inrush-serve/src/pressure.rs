@@ -9,6 +9,11 @@ const UNIT: usize = 4096;
 /// A part is in memory as it came and as it is sent, and a lane may have sent it without an answer yet.
 const TIMES: usize = 3;
 
+/// Bytes of a part that a permit is for.
+pub(crate) fn covered(permit: &OwnedSemaphorePermit) -> usize {
+    permit.num_permits() * UNIT / TIMES
+}
+
 /// Memory for parts that are not settled yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
@@ -41,11 +46,6 @@ impl Memory {
             // It is never closed.
             Err(_) => std::future::pending().await,
         }
-    }
-
-    /// The same, if it may come in at once.
-    pub fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.permits).try_acquire_many_owned(self.units(bytes)).ok()
     }
 
     /// Bytes taken.

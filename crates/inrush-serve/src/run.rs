@@ -1,5 +1,9 @@
 //! Starts everything, and stops it in order: inputs, splitters, lanes, gate.
 
+mod check;
+
+pub use check::check;
+
 use crate::buffers::Buffers;
 use crate::config::{Config, Via};
 use crate::gate;
@@ -9,6 +13,7 @@ use crate::lane::{Lane, LaneSettings, Lanes};
 use crate::metrics::Metrics;
 use crate::part::Source;
 use crate::pressure::Memory;
+use crate::session::APPLICATION;
 use crate::spill::{self, SpillLog};
 use crate::split::{self, Splitter};
 use crate::target::{Registry, Settings};
@@ -79,57 +84,17 @@ pub struct Stopped {
 /// Code `usage` or `connect`, where none is named or it is named wrongly.
 pub fn server(config: &Config) -> Result<ConnInfo> {
     let env = |name: &str| std::env::var(name).ok();
-    conninfo::resolve(config.server.to.as_deref(), &env)?.ok_or_else(|| {
+    let mut server = conninfo::resolve(config.server.to.as_deref(), &env)?.ok_or_else(|| {
         Error::new(Code::Connect, "no server is named")
             .hint("Say server.to = \"postgres://...\" in the configuration, or set DATABASE_URL.")
-    })
-}
-
-/// Looks at everything a configuration names without taking anything in: what it finds, line by line.
-///
-/// # Errors
-/// Of the first thing that would not work.
-pub fn check(config: &Config) -> Result<Vec<String>> {
-    let conninfo = server(config)?;
-    for http in &config.http {
-        http::acceptor(http)?;
+    })?;
+    // Whoever takes over a partition finds the sessions of the reader before by how their names begin.
+    if let Some(own) = &mut server.application_name
+        && !own.starts_with(APPLICATION)
+    {
+        *own = format!("{APPLICATION}: {own}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(Code::Internal, format!("no runtime: {e}")))?;
-    runtime.block_on(async {
-        let settings = Settings { conninfo, ledger: config.server.ledger.clone(), via: config.server.via };
-        let registry = Registry::new(settings);
-        let mut lines = vec!["configuration: ok".to_owned()];
-        {
-            let control = registry.control().await?;
-            let num = control.connected.server_version_num;
-            lines.push(format!(
-                "server: ok, PostgreSQL {}.{}, {}",
-                num / 10000,
-                num % 10000,
-                control.connected.host
-            ));
-        }
-        let inputs = config.inputs();
-        for (name, into) in inputs {
-            match &into.table {
-                Some(table) if !table.contains('{') => {
-                    let target = registry.find(table, into).await?;
-                    let kind = match (&target.windows, target.unlogged()) {
-                        (Some(_), true) => "windows, unlogged",
-                        (Some(_), false) => "windows",
-                        (None, true) => "unlogged",
-                        (None, false) => "plain",
-                    };
-                    lines.push(format!("{name}: ok, into {} ({kind})", target.table.qualified()));
-                }
-                _ => lines.push(format!("{name}: ok, tables are named by the input")),
-            }
-        }
-        Ok(lines)
-    })
+    Ok(server)
 }
 
 /// Drains the spill of a configuration, and takes nothing in.
@@ -138,7 +103,9 @@ pub fn check(config: &Config) -> Result<Vec<String>> {
 /// Where there is no spill, or it cannot be opened.
 pub fn drain(config: &Config, switch: &Switch) -> Result<Stopped> {
     if config.spill.is_none() {
-        return Err(Error::new(Code::Usage, "the configuration has no [spill]"));
+        return Err(Error::new(Code::Usage, "the configuration has no [spill]").hint(
+            "Give the configuration of the `inrush serve` that spilled: its spill.dir names the directory.",
+        ));
     }
     start(config, switch, true)
 }
@@ -215,6 +182,7 @@ async fn serve(
             metrics: Arc::clone(&metrics),
             gate: gate.clone(),
             works,
+            held: std::collections::VecDeque::new(),
             aborted: Arc::clone(&switch.aborted),
             gauge: metrics.recorder.lanes.add(),
             session: None,

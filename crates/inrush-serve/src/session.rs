@@ -11,7 +11,7 @@ use inrush_sink::copy::{CopyStream, WireFormat, statement};
 use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, server_error};
 use inrush_sink::ledger::Ledger;
 use inrush_sink::ledger::stream::StreamLedger;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tokio_postgres::Statement;
 
 /// What pg_stat_activity shows of every connection of ours.
@@ -35,7 +35,19 @@ pub(crate) struct Session {
     /// Whether COMMIT is answered before the WAL has been flushed.
     pub asynchronous: bool,
     statements: HashMap<(u32, u64, WireFormat), Statement>,
+    /// See [`Session::types_hold`].
+    types: Statement,
 }
+
+/// Counts columns that are not of the type that they were encoded for.
+const OTHER_TYPES: &str = "
+    SELECT pg_catalog.count(*)
+      FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[]),
+                      pg_catalog.unnest($3::pg_catalog.oid[])) w (relid, name, of)
+     WHERE NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a
+                        WHERE a.attrelid OPERATOR(pg_catalog.=) w.relid
+                          AND a.attname OPERATOR(pg_catalog.=) w.name::pg_catalog.name
+                          AND a.atttypid OPERATOR(pg_catalog.=) w.of AND NOT a.attisdropped)";
 
 impl Session {
     pub async fn open(
@@ -62,7 +74,8 @@ impl Session {
             .await?
             .ok_or_else(|| Error::new(Code::Ledger, "the ledger could not be made"))?;
         let stream = StreamLedger::prepare(&ledger, &connected.client).await.map_err(server_error)?;
-        Ok(Session { connected, ledger, stream, backend, asynchronous, statements: HashMap::new() })
+        let types = connected.client.prepare(OTHER_TYPES).await.map_err(server_error)?;
+        Ok(Session { connected, ledger, stream, backend, asynchronous, statements: HashMap::new(), types })
     }
 
     /// What a failed statement means.
@@ -106,6 +119,28 @@ impl Session {
         CopyStream::start(&self.connected, &self.statements[&key])
             .await
             .map_err(|e| self.copy_failure(batch, wire, &e))
+    }
+
+    /// Whether the columns that binary rows went into in this transaction are of the types they were encoded for: eight
+    /// bytes of a bigint are a double precision, too. To be asked behind the COPYs, whose locks keep the types from being
+    /// altered until the transaction ends. Text is read by the server, and frames say what they were made for.
+    pub async fn types_hold(&self, batches: impl Iterator<Item = &Batch>) -> Result<bool, Failure> {
+        let (mut relids, mut names, mut types) = (Vec::new(), Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
+        for batch in batches.filter(|batch| batch.wire == WireFormat::Binary) {
+            if seen.insert((batch.leaf.relid, batch.shape.id)) {
+                for column in &batch.shape.columns {
+                    relids.push(batch.leaf.relid);
+                    names.push(column.name.as_str());
+                    types.push(column.ty.oid);
+                }
+            }
+        }
+        if relids.is_empty() {
+            return Ok(true);
+        }
+        let asked = self.connected.client.query_one(&self.types, &[&relids, &names, &types]).await;
+        Ok(asked.map_err(|e| self.failure(&e))?.get::<_, i64>(0) == 0)
     }
 
     /// Forgets the statements of a leaf that is not there any more.

@@ -4,19 +4,21 @@
 
 mod leaves;
 mod naming;
+mod optional;
 mod out;
 mod reader;
+mod records;
 
 use crate::buffers::Buffers;
-use crate::config::Unknown;
 use crate::lane::Lanes;
 use crate::metrics::{Metrics, unix_micros};
 use crate::part::{Body, Part, Reading};
 use crate::target::{Registry, Target};
 use inrush_core::{BadRecord, Code, Error, Fields, Position, Record, Reject, RejectOrigin, Result};
-use inrush_decode::{encoding, line, ndjson};
+use inrush_decode::{line, ndjson};
 use naming::Naming;
 pub(crate) use naming::Template;
+use optional::Optional;
 use out::Out;
 pub(crate) use reader::{MESSAGE, row_texts};
 use reader::{Reader, Spot};
@@ -29,6 +31,9 @@ use tokio::sync::mpsc;
 
 /// How long a splitter waits before it asks a server again that cannot be reached.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// Bytes of a name (NAMEDATALEN - 1). The server cuts what is longer, and the key would find no column again.
+const NAME_BYTES: usize = 63;
 
 /// Readers that are kept at most: tables may be named from outside.
 const READERS: usize = 1000;
@@ -43,6 +48,14 @@ pub(crate) struct Splitter {
     /// For messages.
     pub blocks: Buffers,
     readers: HashMap<ReaderKey, Reader>,
+}
+
+/// What became of a key that no column took.
+enum Drifted {
+    /// The table has columns for all keys of the record now.
+    Target(Arc<Target>),
+    /// No column can be made for it.
+    Refused(BadRecord),
 }
 
 /// What readers are told apart by.
@@ -107,52 +120,6 @@ impl Splitter {
         share.settle(0);
     }
 
-    /// A part for one table.
-    fn one_table(&mut self, body: &Arc<Body>, table: &str, work: &mut Work) -> Result<()> {
-        let mut target = self.target(table, body)?;
-        if let Reading::Line { .. } = body.reading {
-            return self.lines(body, work, Naming::fixed(table));
-        }
-        let valid = encoding::check_utf8(&body.bytes).is_ok();
-        let mut base = 0;
-        while base < body.bytes.len() {
-            let bytes = &body.bytes[base..];
-            let (key, mut reader) = self.reader(body, &target, bytes)?;
-            reader.begin(bytes);
-            let mut drifted = None;
-            while let Some(step) = reader.next(bytes, &mut work.fields) {
-                let range = base + step.range.start..base + step.range.end;
-                let result = match step.result {
-                    Ok(()) if !valid => match encoding::check_utf8(&body.bytes[range.clone()]) {
-                        Ok(()) => Ok(()),
-                        Err(at) => Err(encoding::invalid_at(&body.bytes, range.start + at)),
-                    },
-                    other => other,
-                };
-                match result {
-                    Ok(()) => self.row(&mut reader, bytes, base, body, &range, work)?,
-                    Err(bad) if body.source.into.unknown == Unknown::Add && is_drift(&bad) => {
-                        drifted = Some(range);
-                        break;
-                    }
-                    Err(bad) => self.refuse(body, &range, table, &bad, work),
-                }
-            }
-            self.readers.insert(key, reader);
-            let Some(range) = drifted else { break };
-            let added = new_columns(&target, body, &body.bytes[range.clone()]);
-            if added.is_empty() {
-                let bad = BadRecord::format("a key that no column takes");
-                self.refuse(body, &range, table, &bad, work);
-                base = range.end;
-                continue;
-            }
-            target = self.add_columns(&target, body, &added)?;
-            base = range.start;
-        }
-        Ok(())
-    }
-
     /// Lines of line protocol, each with its own table.
     fn lines(&mut self, body: &Arc<Body>, work: &mut Work, mut naming: Naming<'_>) -> Result<()> {
         let mut name = String::new();
@@ -174,34 +141,31 @@ impl Splitter {
                 let target = match self.target(&name, body) {
                     Ok(target) => target,
                     // The other lines of the body are not to suffer for it.
-                    Err(error) if error.code() == Code::Table && body.table.is_none() => {
-                        let bad = BadRecord { sqlstate: "42P01", fact: error.fact().to_owned(), field: None };
-                        self.refuse(body, &found.content, &name, &bad, work);
+                    Err(error) if body.table.is_none() && is_about_the_table(&error) => {
+                        self.refuse(body, &found.content, &name, &of_error(&error), work);
                         continue;
                     }
                     Err(error) => return Err(error),
                 };
-                let (key, reader) = self.reader(body, &target, content)?;
+                let (key, reader) = match self.reader(body, &target, content) {
+                    Err(error) if body.table.is_none() && is_about_the_table(&error) => {
+                        self.refuse(body, &found.content, &name, &of_error(&error), work);
+                        continue;
+                    }
+                    other => other?,
+                };
                 current = Some((name.clone(), key, reader));
             }
-            let Some((_, _, reader)) = &mut current else { continue };
-            let mut decoded = reader.line(&body.bytes, found.content.clone(), &mut work.fields);
-            let added = if decoded.is_ok() { reader.drifted_columns() } else { Vec::new() };
-            if !added.is_empty() {
-                let target = self.add_columns(&reader.target.clone(), body, &added)?;
-                let (key, mut wider) = self.reader(body, &target, content)?;
-                decoded = wider.line(&body.bytes, found.content.clone(), &mut work.fields);
-                if let Some((_, old_key, old)) = &mut current {
-                    *old_key = key;
-                    *old = wider;
-                }
-            }
-            let Some((_, _, reader)) = &mut current else { continue };
-            match decoded {
-                Ok(()) => self.row(reader, &body.bytes, 0, body, &found.content, work)?,
-                Err(bad) => {
-                    let table = reader.target.asked.clone();
-                    self.refuse(body, &found.content, &table, &bad, work);
+            while let Some((_, key, reader)) = &mut current {
+                match self.one_line(body, reader, &found.content, work)? {
+                    None => break,
+                    // Other columns: it is decoded again.
+                    Some((target, present)) => {
+                        let (new_key, new) = self.reader_for(body, &target, present)?;
+                        let old_key = std::mem::replace(key, new_key);
+                        let old = std::mem::replace(reader, new);
+                        self.readers.insert(old_key, old);
+                    }
                 }
             }
         }
@@ -211,7 +175,47 @@ impl Splitter {
         Ok(())
     }
 
-    /// Finds the leaf of the record that was decoded last, and encodes it.
+    /// One line. Gives the table and the columns with a default that it fills, where the reader is for others: nothing
+    /// has been done with the line then.
+    #[allow(clippy::type_complexity)]
+    fn one_line(
+        &mut self,
+        body: &Arc<Body>,
+        reader: &mut Reader,
+        content: &Range<usize>,
+        work: &mut Work,
+    ) -> Result<Option<(Arc<Target>, Vec<Vec<u8>>)>> {
+        let line = &body.bytes[content.clone()];
+        if !reader.suits(line) {
+            let present = reader.present_in(line);
+            return Ok(Some((Arc::clone(&reader.target), present)));
+        }
+        let decoded = reader.line(&body.bytes, content.clone(), &mut work.fields);
+        let table = reader.target.asked.clone();
+        if let Err(bad) = decoded {
+            self.refuse(body, content, &table, &bad, work);
+            return Ok(None);
+        }
+        if !reader.fills(&Record { input: &body.bytes, fields: &work.fields }, line) {
+            return Ok(Some((Arc::clone(&reader.target), reader.present_in(line))));
+        }
+        let added = reader.drifted_columns();
+        if !added.is_empty() {
+            let target = Arc::clone(&reader.target);
+            match self.add_columns(&target, body, &added)? {
+                Drifted::Target(target) => return Ok(Some((target, reader.present_in(line)))),
+                Drifted::Refused(bad) => {
+                    self.refuse(body, content, &table, &bad, work);
+                    return Ok(None);
+                }
+            }
+        }
+        let changed = self.row(reader, &body.bytes, 0, body, content, work)?;
+        Ok(changed.map(|target| (target, reader.present_in(line))))
+    }
+
+    /// Finds the leaf of the record that was decoded last, and encodes it. Gives the table where it has other columns
+    /// than the reader knows of: nothing has been done with the record then.
     fn row(
         &mut self,
         reader: &mut Reader,
@@ -220,16 +224,16 @@ impl Splitter {
         body: &Arc<Body>,
         range: &Range<usize>,
         work: &mut Work,
-    ) -> Result<()> {
+    ) -> Result<Option<Arc<Target>>> {
         let position = body.positions.of(range.start, &mut work.mark);
         let mut asked = false;
-        let (leaf, event) = loop {
+        let (leaf, number, event) = loop {
             match reader.spot(&Record { input: bytes, fields: &work.fields }) {
-                Spot::Leaf(leaf, event) => break (leaf, event),
+                Spot::Leaf(leaf, number, event) => break (leaf, number, event),
                 Spot::Missing(_, number) if asked => {
                     let bad = late("no window is made for this event time");
                     self.refuse_at(reader, body, range, (position, number), &bad, work);
-                    return Ok(());
+                    return Ok(None);
                 }
                 Spot::Missing(event, _) => {
                     asked = true;
@@ -237,7 +241,9 @@ impl Splitter {
                     let target = self.wait_for(|registry, handle| {
                         handle.block_on(registry.ensure(&target, &body.source.into, event))
                     })?;
-                    reader.target = target;
+                    if !reader.follow(&target) {
+                        return Ok(Some(target));
+                    }
                 }
                 Spot::Late(number) => {
                     let lane = reader.target.lane(number, body.origin.lanes());
@@ -249,19 +255,19 @@ impl Splitter {
                         let bad = late("the event time lies before the oldest window");
                         self.refuse_at(reader, body, range, (position, number), &bad, work);
                     }
-                    return Ok(());
+                    return Ok(None);
                 }
                 Spot::TooFarAhead(number) => {
                     let bad = late("the event time lies too far in the future");
                     self.refuse_at(reader, body, range, (position, number), &bad, work);
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         };
-        let lane = reader.target.lane(reader.leaf(leaf).number, body.origin.lanes());
+        let lane = reader.target.lane(number, body.origin.lanes());
         if body.origin.has(lane, position) {
             work.out.known += 1;
-            return Ok(());
+            return Ok(None);
         }
         if !reader.can_write(leaf) {
             let (target, shape) = (Arc::clone(&reader.target), Arc::clone(&reader.shape));
@@ -277,7 +283,7 @@ impl Splitter {
         if reader.write(&record, leaf, start, event, work.out.lane(lane), &self.blocks) {
             self.metrics.rows_as_text.fetch_add(1, Relaxed);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn refuse_at(
@@ -317,15 +323,40 @@ impl Splitter {
         self.wait_for(|registry, handle| handle.block_on(registry.find(table, &body.source.into)))
     }
 
+    /// Adds columns for the keys of a record; or says what is wrong with the record, where that cannot be done.
     fn add_columns(
         &self,
         target: &Arc<Target>,
         body: &Body,
         columns: &[(String, &'static str)],
-    ) -> Result<Arc<Target>> {
-        self.wait_for(|registry, handle| {
+    ) -> Result<Drifted> {
+        let refused = |sqlstate, fact| Ok(Drifted::Refused(BadRecord { sqlstate, fact, field: None }));
+        if columns.is_empty() {
+            return Ok(Drifted::Refused(BadRecord::format("a key that no column takes")));
+        }
+        let odd = columns
+            .iter()
+            .find(|(name, _)| name.is_empty() || name.len() > NAME_BYTES || name.contains('\0'));
+        if let Some((name, _)) = odd {
+            let fact = format!("no column can have the name of the key \"{}\"", name.escape_debug());
+            return refused("42622", fact);
+        }
+        let added = self.wait_for(|registry, handle| {
             handle.block_on(registry.add_columns(target, &body.source.into, columns))
-        })
+        });
+        match added {
+            Ok(target) => match columns.iter().find(|(name, _)| target.table.column(name).is_none()) {
+                None => Ok(Drifted::Target(target)),
+                Some((name, _)) => refused("42703", format!("column {name:?} cannot be added")),
+            },
+            // Too many columns, names of the system, keys that differ in nothing the server sees: the next record may do.
+            Err(error) => match error.sqlstate_text() {
+                Some("42601" | "42622" | "42701" | "42P16" | "54011") => {
+                    refused("42703", format!("a column for a key cannot be added: {}", error.fact()))
+                }
+                _ => Err(error),
+            },
+        }
     }
 
     /// Asks the server until it answers or the process stops.
@@ -346,8 +377,18 @@ impl Splitter {
 
     /// A reader for the rows of a part; it is taken, and put back when they are done.
     fn reader(&mut self, body: &Body, target: &Arc<Target>, bytes: &[u8]) -> Result<(ReaderKey, Reader)> {
+        let present = Optional::of(target, &body.source.into, &body.reading).present_in(bytes);
+        self.reader_for(body, target, present)
+    }
+
+    /// The same, for rows that fill these columns with a default.
+    fn reader_for(
+        &mut self,
+        body: &Body,
+        target: &Arc<Target>,
+        present: Vec<Vec<u8>>,
+    ) -> Result<(ReaderKey, Reader)> {
         let source = &body.source;
-        let present = reader::present_keys(target, &source.into, &body.reading, bytes);
         let reading = match &body.reading {
             Reading::Csv { header, dialect } => format!("{dialect:?}{header:?}"),
             other => format!("{other:?}"),
@@ -414,12 +455,17 @@ impl Work {
     }
 }
 
-fn late(fact: &str) -> BadRecord {
-    BadRecord { sqlstate: "23514", fact: fact.to_owned(), field: None }
+/// Whether an error says that a table, as it is, cannot be written by an input.
+fn is_about_the_table(error: &Error) -> bool {
+    matches!(error.code(), Code::Table | Code::Columns | Code::Clash)
 }
 
-fn is_drift(bad: &BadRecord) -> bool {
-    bad.fact.starts_with("no column for the key")
+fn of_error(error: &Error) -> BadRecord {
+    BadRecord { sqlstate: "42P01", fact: error.fact().to_owned(), field: None }
+}
+
+fn late(fact: &str) -> BadRecord {
+    BadRecord { sqlstate: "23514", fact: fact.to_owned(), field: None }
 }
 
 /// Columns for the keys of a record that no column takes.

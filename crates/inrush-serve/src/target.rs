@@ -3,8 +3,8 @@
 mod registry;
 mod shape;
 
-pub(crate) use registry::{Registry, Settings};
-pub(crate) use shape::{Shape, Wish};
+pub(crate) use registry::{Registry, Settings, peek};
+pub(crate) use shape::{Shape, Wish, is_line_time};
 
 use inrush_core::{Table, quote_ident};
 use inrush_route::HashKind;

@@ -241,7 +241,8 @@ pub struct SpeedArgs {
 
     /// Input bytes per second at most
     ///
-    /// A size is a number of bytes, or has a unit: K, M, G, KiB, MiB, GiB are powers of 1024, KB, MB, GB of 1000.
+    /// A size is a number of bytes, or has a unit: K, M, G, T, KiB, MiB, GiB, TiB are powers of 1024, KB, MB, GB, TB
+    /// of 1000.
     #[arg(long, value_parser = values::bytes, value_name = "SIZE")]
     pub max_rate: Option<u64>,
 

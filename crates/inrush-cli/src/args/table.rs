@@ -96,11 +96,11 @@ pub struct CreateArgs {
     pub keep: Option<Span>,
 
     /// Retire the oldest windows of a tablespace above this size: 500GB
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::some_bytes)]
     pub max_size: Option<u64>,
 
     /// Retire the oldest windows of a tablespace when its device has less room; the server is on this machine
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = values::some_bytes)]
     pub min_free: Option<u64>,
 
     /// Windows made before they begin

@@ -2,7 +2,7 @@
 
 use inrush_load::{ColumnSpec, MaxRejects};
 
-/// `64MiB`, `4M`, `1GB`, `1000`: bytes. `K`, `M`, `G` and `KiB`... are powers of 1024, `KB`, `MB`, `GB` of 1000.
+/// `64MiB`, `4M`, `1GB`, `1000`: bytes. `K`, `M`, `G`, `T` and `KiB`... are powers of 1024, `KB`... of 1000.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -13,12 +13,22 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         "k" | "kib" => 1 << 10,
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
         "kb" => 1000,
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
-        _ => return Err("the units are K, M, G, KiB, MiB, GiB, KB, MB and GB".to_owned()),
+        "tb" => 1_000_000_000_000,
+        _ => return Err("the units are K, M, G, T, KiB, MiB, GiB, TiB, KB, MB, GB and TB".to_owned()),
     };
     number.checked_mul(factor).ok_or_else(|| "the size is too large".to_owned())
+}
+
+/// [`bytes`], where zero bytes would be a bound that nothing meets.
+pub fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("a size is more than nothing: leave the option out for no bound".to_owned()),
+        some => Ok(some),
+    }
 }
 
 /// One byte: a character, or `\t`, `tab`, `\x01`.
@@ -140,7 +150,14 @@ mod tests {
         assert_eq!(bytes("64MiB"), Ok(64 << 20));
         assert_eq!(bytes("1000"), Ok(1000));
         assert_eq!(bytes("2GB"), Ok(2_000_000_000));
-        assert!(bytes("1T").is_err() && bytes("x").is_err() && bytes("99999999999G").is_err());
+        assert_eq!((bytes("2T"), bytes("2TiB")), (Ok(2 << 40), Ok(2 << 40)));
+        assert_eq!(bytes("2TB"), Ok(2_000_000_000_000));
+        assert!(bytes("1P").is_err() && bytes("x").is_err() && bytes("99999999999G").is_err());
+        assert!(bytes("99999999T").is_err());
+        assert_eq!((bytes("0"), some_bytes("1kB")), (Ok(0), Ok(1000)));
+        for nothing in ["0", "0GB"] {
+            assert!(some_bytes(nothing).is_err_and(|said| said.contains("more than nothing")), "{nothing}");
+        }
     }
 
     #[test]

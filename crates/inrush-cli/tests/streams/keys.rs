@@ -4,6 +4,9 @@ use crate::client::{get, post, rows};
 use crate::http::config;
 use crate::process::{Serve, free_port, wait_until};
 use inrush_testkit::Postgres;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
 
 #[test]
 fn a_body_with_a_key_is_stored_once() {
@@ -82,4 +85,40 @@ fn the_same_body_is_stored_once_where_that_is_asked_for() {
         assert_eq!(database.psql("SELECT count(*) FROM t"), "1001");
         assert_eq!(serve.stop(), 0);
     }
+}
+
+/// A sender that has lost its patience sends again while the first attempt waits in the same queue.
+#[test]
+fn two_attempts_in_a_queue_are_stored_once() {
+    let database = Postgres::shared(15).fresh_database();
+    database.psql("CREATE TABLE t (id int)");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (http, admin) = (free_port(), free_port());
+    let mut serve = Serve::start(dir.path(), &config(&database.url(), http, admin, ""));
+    serve.wait_for(http);
+    let key = ("Idempotency-Key", "k");
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| {
+            database.psql("BEGIN; LOCK TABLE t IN SHARE MODE; SELECT pg_sleep(3); COMMIT");
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        // Keeps the lane busy.
+        let first = scope.spawn(|| rows(http, "t", &[], "{\"id\":1}\n").expect("an answer").expect(204));
+        std::thread::sleep(Duration::from_millis(500));
+        let mut gone = TcpStream::connect(("127.0.0.1", http)).expect("to connect");
+        let request = "POST /ingest/t?format=ndjson HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\n{\"id\":2}\n";
+        gone.write_all(request.as_bytes()).expect("to send");
+        std::thread::sleep(Duration::from_millis(300));
+        drop(gone);
+        std::thread::sleep(Duration::from_millis(300));
+        let again = rows(http, "t", &[key], "{\"id\":2}\n").expect("an answer");
+        assert!(again.status != 400, "{again:?}");
+        blocked.join().expect("psql");
+        first.join().expect("a sender");
+    });
+    wait_until("it is stored", || {
+        rows(http, "t", &[key], "{\"id\":2}\n").is_ok_and(|reply| reply.status == 204)
+    });
+    assert_eq!(database.psql("SELECT string_agg(id::text, ',' ORDER BY id) FROM t"), "1,2");
+    assert_eq!(serve.stop(), 0);
 }

@@ -219,6 +219,17 @@ fn a_tag_alone() {
     assert!(tag_of(b"cpu,host=\xff v=1", b"host", &mut scratch).is_err());
 }
 
+#[test]
+fn the_keys_of_a_line() {
+    let keys = |line: &[u8]| {
+        line::keys(line).into_iter().map(|key| String::from_utf8(key).unwrap()).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(keys(br#"cpu,host=a,si\ te=b v="x,w=1",u=2i 17"#), "host|si te|v|u");
+    assert_eq!(keys(b"cpu v=1"), "v");
+    assert_eq!(keys(b"cpu,host"), "");
+    assert_eq!(keys(b""), "");
+}
+
 /// A point, written by the rules of the protocol and read back.
 fn written(point: &plain::Point) -> Vec<u8> {
     fn escaped(text: &[u8], specials: &[u8]) -> Vec<u8> {

@@ -1,14 +1,14 @@
 //! The configuration of `inrush serve`: TOML, read strictly.
 
 mod env;
+mod sense;
 mod units;
 
 pub use units::{Size, Span};
 
-use crate::split::Template;
 use inrush_core::{Code, Error, Result};
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -252,7 +252,7 @@ pub struct Into {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unknown {
-    /// Left out, and counted.
+    /// Left out.
     #[default]
     Ignore,
     /// The row is refused.
@@ -426,8 +426,12 @@ impl Config {
         let wrong = |e: &toml::de::Error| {
             let line = e.span().map(|span| text[..span.start].matches('\n').count() + 1);
             let place = line.map_or(String::new(), |line| format!("line {line} of "));
-            Error::new(Code::Usage, format!("{place}the configuration: {}", e.message()))
-                .hint("`inrush serve --example` prints a commented configuration.")
+            let hint = e.span().and_then(|span| brackets(&text[span.start..]));
+            Error::new(Code::Usage, format!("{place}the configuration: {}", e.message())).hint(
+                hint.unwrap_or_else(|| {
+                    "`inrush serve --example` prints a commented configuration.".to_owned()
+                }),
+            )
         };
         // Once as it stands, which knows the lines; then with the environment in it, which does not.
         let mut value = toml::Value::Table(toml::from_str::<toml::Table>(text).map_err(|e| wrong(&e))?);
@@ -453,91 +457,19 @@ impl Config {
         all.extend(self.stdin.iter().map(|i| (format!("stdin:{}", i.name), &i.into)));
         all
     }
-
-    fn make_sense(&self) -> Result<()> {
-        let bad = |fact: String| Err(Error::new(Code::Usage, fact));
-        if self.http.is_empty() && self.kafka.is_empty() && self.tail.is_empty() && self.stdin.is_none() {
-            return bad("the configuration has no input: [[http]], [[kafka]], [[tail]] or [stdin]".into());
-        }
-        if self.server.lanes == 0 || self.server.lanes > 256 {
-            return bad("lanes must be between 1 and 256".into());
-        }
-        if self.limits.memory.0 < 1 << 20 {
-            return bad("memory must be at least 1MiB".into());
-        }
-        if self.batch.rows == 0 || self.batch.bytes.0 == 0 {
-            return bad("rows and bytes of a batch must be at least 1".into());
-        }
-        let mut names = HashSet::new();
-        let all = (self.http.iter().map(|i| ("http", &i.name)))
-            .chain(self.kafka.iter().map(|i| ("kafka", &i.name)))
-            .chain(self.tail.iter().map(|i| ("tail", &i.name)))
-            .chain(self.stdin.iter().map(|i| ("stdin", &i.name)));
-        for (kind, name) in all {
-            let fine = !name.is_empty()
-                && name.len() <= 63
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
-            if !fine {
-                return bad(format!(
-                    "the name {name:?} of an input must be 1 to 63 letters, digits, '_', '-' or '.'"
-                ));
-            }
-            if !names.insert((kind, name)) {
-                return bad(format!("two {kind} inputs have the name {name:?}"));
-            }
-        }
-        for http in &self.http {
-            if http.tls_cert.is_some() != http.tls_key.is_some() {
-                return bad(format!("input {:?}: tls_cert and tls_key belong together", http.name));
-            }
-            if http.tokens.iter().any(String::is_empty) {
-                return bad(format!("input {:?}: a token is empty", http.name));
-            }
-        }
-        for http in &self.http {
-            names_tables(&http.into, true)?;
-        }
-        for kafka in &self.kafka {
-            match &kafka.into.table {
-                Some(table) if table.contains("{topic}") => {
-                    let into = Into { table: Some(table.replace("{topic}", "t")), ..Into::default() };
-                    // What is filled in with the topic is not looked at for each line.
-                    names_tables(&into, false)?;
-                }
-                _ => names_tables(&kafka.into, kafka.format == FormatName::Line)?,
-            }
-        }
-        for tail in &self.tail {
-            names_tables(&tail.into, tail.format == FormatName::Line)?;
-            needs_table(&tail.name, &tail.into, tail.format)?;
-        }
-        if let Some(stdin) = &self.stdin {
-            names_tables(&stdin.into, stdin.format == FormatName::Line)?;
-            needs_table(&stdin.name, &stdin.into, stdin.format)?;
-        }
-        Ok(())
-    }
 }
 
-/// An input that names no tables itself needs one.
-/// Whether `into.table` can be read, and has places for what lines have only where there are lines.
-fn names_tables(into: &Into, lines: bool) -> Result<()> {
-    let Some(table) = &into.table else { return Ok(()) };
-    if !Template::parse(table)?.is_fixed() && !lines {
-        return Err(Error::new(
-            Code::Usage,
-            format!("into.table = {table:?}: only a line of line protocol has a measurement and tags"),
-        ));
-    }
-    Ok(())
-}
-
-fn needs_table(name: &str, into: &Into, format: FormatName) -> Result<()> {
-    if into.table.is_none() && format != FormatName::Line {
-        return Err(Error::new(Code::Usage, format!("input {name:?} does not say into which table"))
-            .hint("Add into.table = \"NAME\"."));
-    }
-    Ok(())
+/// What helps where an error is about a whole section, which begins the text: its brackets may be the other ones.
+fn brackets(text: &str) -> Option<String> {
+    let several = ["http", "kafka", "tail"].into_iter();
+    let two = several
+        .filter(|kind| text.starts_with(&format!("[{kind}]")))
+        .map(|kind| format!("Write [[{kind}]], with two brackets: there may be several."));
+    let once = ["server", "batch", "limits", "admin", "spill", "windows", "stdin"].into_iter();
+    let one = once
+        .filter(|kind| text.starts_with(&format!("[[{kind}]]")))
+        .map(|kind| format!("Write [{kind}], with one bracket: there is only one."));
+    two.chain(one).next()
 }
 
 #[cfg(test)]
@@ -556,33 +488,25 @@ mod tests {
     }
 
     #[test]
-    fn places_in_the_name_of_a_table_are_checked() {
-        let config = |kind: &str, more: &str, table: &str| {
-            let text = format!("[[{kind}]]\nname = 'x'\n{more}\ninto.table = '{table}'\n");
-            Config::parse(&text, &|_| None).map(|_| ())
-        };
-        let (http, kafka) = ("listen = '127.0.0.1:0'", "brokers = 'b'\ngroup = 'g'\ntopics = ['t']");
-        config("http", http, "m_{tag:site}").unwrap();
-        config("http", http, "x_{table}").unwrap();
-        assert!(config("http", http, "{topic}").is_err());
-        let ndjson = format!("{kafka}\nformat = 'ndjson'");
-        config("kafka", &ndjson, "x_{topic}").unwrap();
-        assert!(config("kafka", &ndjson, "{measurement}").is_err());
-        let line = format!("{kafka}\nformat = 'line'");
-        config("kafka", &line, "{measurement}").unwrap();
-        assert!(config("kafka", &line, "{topic}_{measurement}").is_err());
-    }
-
-    #[test]
     fn mistakes_have_a_line() {
         let wrong = |text: &str| parse(text).expect_err("refused").to_string();
         let typo = wrong("[batch]\nrows = 1\nlingr = '1s'\n");
         assert!(typo.contains("line 3") && typo.contains("lingr"), "{typo}");
         let unit = wrong("[batch]\nlinger = '1 week'\n");
         assert!(unit.contains("line 2") && unit.contains("no duration"), "{unit}");
-        assert!(wrong("").contains("no input"));
-        let twice = wrong("[[http]]\nname='a'\nlisten='x'\n[[http]]\nname='a'\nlisten='y'\n");
-        assert!(twice.contains("two http inputs"), "{twice}");
+        let long = wrong("[batch]\nlinger = '365001d'\n");
+        assert!(long.contains("line 2") && long.contains("too long"), "{long}");
+        for (text, hint) in [
+            ("[batch]\nrows = 1\n[http]\nname = 'a'\n", "Write [[http]], with two brackets"),
+            ("[batch]\nrows = 1\n[kafka]\n", "Write [[kafka]], with two brackets"),
+            ("[batch]\nrows = 1\n[tail]\n", "Write [[tail]], with two brackets"),
+            ("[batch]\nrows = 1\n[[stdin]]\nformat = 'csv'\n", "Write [stdin], with one bracket"),
+            ("[batch]\nrows = 1\n[[http]]\nnam = 'a'\n", "`inrush serve --example`"),
+        ] {
+            let error = parse(text).expect_err("refused");
+            assert!(error.fact().contains("line "), "{error}");
+            assert!(error.hint_text().is_some_and(|said| said.contains(hint)), "{error}");
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub struct Span(pub Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
 
+/// A thousand years. Beyond it, sums with the clock leave what the system and the server can count to.
+const LONGEST: Duration = Duration::from_secs(365_000 * 86_400);
+
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -54,9 +57,15 @@ fn size(text: &str) -> Option<u64> {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         let text = String::deserialize(deserializer)?;
-        span(&text).map(Span).ok_or_else(|| {
-            de::Error::custom(format!("{text:?} is no duration: write 200ms, 10s, 5m, 1h or 30d"))
-        })
+        match span(&text) {
+            Some(span) if span <= LONGEST => Ok(Span(span)),
+            Some(_) => {
+                Err(de::Error::custom(format!("{text:?} is too long: a duration has 365000d at most")))
+            }
+            None => {
+                Err(de::Error::custom(format!("{text:?} is no duration: write 200ms, 10s, 5m, 1h or 30d")))
+            }
+        }
     }
 }
 

@@ -61,10 +61,7 @@ impl Lane {
             }
         }
         let mut committed = Committed::all(works);
-        let mut letters: Vec<(bool, DeadLetter)> = Vec::new();
-        for work in works {
-            letters.extend(work.letters.iter().map(|letter| (work.body.origin.unlogged, letter.clone())));
-        }
+        let mut refused_now: Vec<(bool, DeadLetter)> = Vec::new();
         match care {
             Care::No => {
                 for group in groups(works) {
@@ -79,12 +76,21 @@ impl Lane {
                         let refused = session.copy_carefully(work, batch, immediate).await;
                         let refused = refused.map_err(|failure| Failed { failure, work: Some(at) })?;
                         committed.rows[at] -= refused.len() as u64;
-                        work.body.source.counters.reject(refused.len() as u64, self.settings.reject_limit);
                         for letter in refused {
                             committed.refused.push((at, number, letter.reject.clone()));
-                            letters.push((work.body.origin.unlogged, letter));
+                            refused_now.push((work.body.origin.unlogged, letter));
                         }
                     }
+                }
+            }
+        }
+        if !session.types_hold(works.iter().flat_map(|work| &work.batches)).await? {
+            for (at, work) in works.iter().enumerate() {
+                if !session.types_hold(work.batches.iter()).await? {
+                    let fact = "a table has columns of other types than when the rows were encoded";
+                    let failure =
+                        Failure::Fatal(Error::new(Code::Columns, fact).hint("They can be sent again."));
+                    return Err(Failed { failure, work: Some(at) });
                 }
             }
         }
@@ -95,10 +101,12 @@ impl Lane {
                 return Err(self.void(works).await);
             }
             session.stream.progress(client, &progress(works, &committed, unlogged), unlogged).await?;
-            let letters: Vec<DeadLetter> = of_class(&letters, unlogged);
+            let of_works = works.iter().filter(|work| work.body.origin.unlogged == unlogged);
+            let now = refused_now.iter().filter(|(class, _)| *class == unlogged).map(|(_, letter)| letter);
+            let letters: Vec<&DeadLetter> = of_works.flat_map(|work| &work.letters).chain(now).collect();
             session.stream.dead_letters(client, &letters, unlogged).await?;
         }
-        sent.commit = true;
+        sent.commit = Some(committed);
         let answered = session.connected.client.batch_execute("COMMIT").await;
         answered.map_err(|e| match session.connected.ended() {
             Some(ended) if e.is_closed() => of_commit(ended),
@@ -106,7 +114,7 @@ impl Lane {
         })?;
         let bytes: usize = works.iter().map(LaneWork::bytes).sum();
         self.metrics.bytes_sent.fetch_add(bytes as u64, Relaxed);
-        Ok(committed)
+        sent.commit.take().ok_or_else(no_session)
     }
 
     /// Offsets are not where the unit begins: finds out whose, and has those origins begin again.

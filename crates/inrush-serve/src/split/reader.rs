@@ -2,6 +2,7 @@
 
 use super::leaves::{LeafWriter, Leaves, Met};
 use super::now;
+use super::optional::Optional;
 use super::out::LaneOut;
 use crate::buffers::Buffers;
 use crate::config::{Into, Unknown};
@@ -10,7 +11,7 @@ use crate::metrics::unix_micros;
 use crate::part::{Batch, Body, Reading};
 use crate::target::{Leaf, Shape, Target, Wish, instant};
 use bytes::Bytes;
-use inrush_core::{BadRecord, Code, Default, Error, FieldSource, Fields, Identity, Record, Result};
+use inrush_core::{BadRecord, Code, Error, FieldSource, Fields, Record, Result};
 use inrush_decode::line::{self, LineDecoder};
 use inrush_decode::{Decoder, Step, csv, ndjson};
 use inrush_encode::frames::{BLOCK, BlockWriter, FrameEncoder, FrameLayout};
@@ -32,6 +33,9 @@ pub(super) struct Reader {
     leaves: Leaves,
     /// Where the last row went: the next one most often goes there, too.
     hot: Option<Hot>,
+    optional: Optional,
+    /// Columns with a default that it fills.
+    present: Vec<Vec<u8>>,
     /// Value of the time or key under way.
     value: Vec<u8>,
     now: i64,
@@ -52,32 +56,13 @@ enum Decoding {
 /// Where a row belongs. Numbers are those of the leaf in its window, but for that of a leaf that is there: it is the
 /// reader's.
 pub(super) enum Spot {
-    Leaf(usize, Option<i64>),
+    /// The number in the window is that of the row's own leaf, also where it goes to the table for late rows: it comes
+    /// to the same lane when it is read again.
+    Leaf(usize, u32, Option<i64>),
     /// The window of this instant may be made, but is not.
     Missing(i64, u32),
     Late(u32),
     TooFarAhead(u32),
-}
-
-/// The keys of the first record that decide over the columns with a default.
-pub(super) fn present_keys(target: &Target, into: &Into, reading: &Reading, bytes: &[u8]) -> Vec<Vec<u8>> {
-    let Reading::Ndjson = reading else { return Vec::new() };
-    let mut asked = target.table.columns.iter().filter(|column| {
-        (column.default != Default::None || column.identity != Identity::No)
-            && !into.columns.contains_key(&column.name)
-    });
-    if asked.next().is_none() {
-        return Vec::new();
-    }
-    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
-    let keys = ndjson::keys_of(&bytes[..end]).keys;
-    let mut present: Vec<Vec<u8>> = keys
-        .into_iter()
-        .map(|key| key.name)
-        .filter(|name| target.table.columns.iter().any(|column| column.name.as_bytes() == name.as_slice()))
-        .collect();
-    present.sort();
-    present
 }
 
 impl Reader {
@@ -87,7 +72,10 @@ impl Reader {
             _ => Wish::Keys(present),
         };
         let shape = Arc::new(Shape::fit(target, into, wish)?);
-        Ok(Reader::of_shape(target, shape, into, reading))
+        let mut reader = Reader::of_shape(target, shape, into, reading);
+        reader.optional = Optional::of(target, into, reading);
+        present.clone_into(&mut reader.present);
+        Ok(reader)
     }
 
     /// A reader for rows of a shape that is there.
@@ -144,6 +132,8 @@ impl Reader {
             text: copy_text::CopyText::new(&shape.encode_columns()),
             leaves: Leaves::default(),
             hot: None,
+            optional: Optional::default(),
+            present: Vec::new(),
             value: Vec::new(),
             now: now(target),
             shape,
@@ -162,6 +152,25 @@ impl Reader {
         self.leaves.follow(target);
         self.hot = None;
         true
+    }
+
+    /// Whether a record fills the columns that this is for.
+    pub fn suits(&self, record: &[u8]) -> bool {
+        self.optional.suits(record, &self.present)
+    }
+
+    /// Whether the record that was decoded last does, too: what looked like a key may have stood in a value.
+    pub fn fills(&self, record: &Record<'_>, bytes: &[u8]) -> bool {
+        let filled = |name: &Vec<u8>| {
+            let source = std::str::from_utf8(name).ok().and_then(|name| self.shape.source(name));
+            source.is_some_and(|source| source.value(record).is_some())
+        };
+        self.present.iter().all(filled) || self.optional.present_in(bytes) == self.present
+    }
+
+    /// The columns with a default that a record fills.
+    pub fn present_in(&self, record: &[u8]) -> Vec<Vec<u8>> {
+        self.optional.present_in(record)
     }
 
     /// A part begins that was received then.
@@ -231,7 +240,7 @@ impl Reader {
             None => {
                 let root = &self.target.root;
                 let leaf = self.leaves.number(root.relid, || Some(Arc::clone(root)));
-                Spot::Leaf(leaf.unwrap_or_default(), None)
+                Spot::Leaf(leaf.unwrap_or_default(), root.number, None)
             }
         }
     }
@@ -267,7 +276,7 @@ impl Reader {
             && hot.window.contains(&event)
             && hot.lane == number
         {
-            return Some(Spot::Leaf(hot.leaf, Some(event)));
+            return Some(Spot::Leaf(hot.leaf, number, Some(event)));
         }
         Some(match windows.windowed.place(event, self.now) {
             Place::Window(window) => {
@@ -277,13 +286,13 @@ impl Reader {
                 });
                 let leaf = leaf?;
                 self.hot = Some(Hot { window: window.start..window.end, lane: number, leaf });
-                Spot::Leaf(leaf, Some(event))
+                Spot::Leaf(leaf, number, Some(event))
             }
             Place::Missing => Spot::Missing(event, number),
             Place::Late => match &windows.overflow {
                 Some(overflow) => {
                     let leaf = self.leaves.number(overflow.relid, || Some(Arc::clone(overflow)));
-                    Spot::Leaf(leaf.unwrap_or_default(), None)
+                    Spot::Leaf(leaf.unwrap_or_default(), number, None)
                 }
                 None => Spot::Late(number),
             },

@@ -339,6 +339,25 @@ fn table_name(name: &str, into: &Into) -> Result<TableName> {
     }
 }
 
+/// The table of a name for who only looks: nothing is made, nothing is remembered. Without a ledger it has no windows.
+pub(crate) async fn peek(
+    client: &tokio_postgres::Client,
+    ledger: Option<&Ledger>,
+    name: &str,
+    into: &Into,
+) -> Result<(TableName, Option<Target>)> {
+    let table_name = table_name(name, into)?;
+    let Some(found) = catalog::find(client, &table_name).await? else { return Ok((table_name, None)) };
+    let windowed = match ledger {
+        Some(ledger) => inrush_windows::read(client, ledger, found.table.oid).await?,
+        None => None,
+    };
+    let session = inrush_encode::Session::from_settings("UTC", "postgres", "on");
+    let target = Target::new(key(name, into), name, found.table, windowed, session, 0);
+    check_class(&target, into)?;
+    Ok((table_name, Some(target)))
+}
+
 /// Makes a missing table with a time column and windows; other columns come with the rows.
 async fn make(
     client: &mut tokio_postgres::Client,

@@ -47,8 +47,8 @@ fn fills_itself(column: &Column) -> bool {
 }
 
 impl Shape {
-    /// The columns that an input fills. Fields of the decoder are in the same order, or in that of the header.
-    pub fn fit(target: &Target, into: &Into, wish: Wish<'_>) -> Result<Shape> {
+    /// Whether the columns that the configuration names are there and take values.
+    pub fn names_fit(target: &Target, into: &Into) -> Result<()> {
         for column in into.columns.keys().chain(into.constants.keys()) {
             match target.table.column(column) {
                 None => {
@@ -67,6 +67,12 @@ impl Shape {
                 Some(_) => {}
             }
         }
+        Ok(())
+    }
+
+    /// The columns that an input fills. Fields of the decoder are in the same order, or in that of the header.
+    pub fn fit(target: &Target, into: &Into, wish: Wish<'_>) -> Result<Shape> {
+        Shape::names_fit(target, into)?;
         let mut columns = Vec::new();
         let mut sources = Vec::new();
         match wish {
@@ -124,7 +130,10 @@ impl Shape {
             ));
         }
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-        let id = xxh3_64(names.join("\0").as_bytes());
+        // The types, too: a batch must not have rows of before ALTER TABLE and of after it.
+        let kinds =
+            columns.iter().map(|column| format!("{}\0{}\0{}", column.name, column.ty.oid, column.typmod));
+        let id = xxh3_64(kinds.collect::<Vec<_>>().join("\0").as_bytes());
         Ok(Shape { columns, sources, names, id })
     }
 
@@ -168,7 +177,6 @@ impl Shape {
     /// The keys by which line protocol fills the fields. `{measurement}`, `{time}`, `{tags}` and `{fields}` in
     /// `into.columns` stand for what has no key there; a column of the name of the time column takes the time.
     pub fn line_keys(&self, target: &Target, into: &Into) -> Vec<line::Key> {
-        let time = target.windows.as_ref().map(|windows| windows.windowed.time_column.as_str());
         let key = |column: &Column| match into.columns.get(&column.name).map(String::as_str) {
             Some("{measurement}") => line::Key::Measurement,
             Some("{time}") => line::Key::Time,
@@ -179,9 +187,7 @@ impl Shape {
                 Some(("field", name)) => line::Key::Field(name.as_bytes().to_vec()),
                 _ => line::Key::Any(other.as_bytes().to_vec()),
             },
-            None if Some(column.name.as_str()) == time || (time.is_none() && column.name == "time") => {
-                line::Key::Time
-            }
+            None if is_line_time(target, &column.name) => line::Key::Time,
             None => line::Key::Any(column.name.as_bytes().to_vec()),
         };
         self.fields().map(key).collect()
@@ -195,6 +201,14 @@ impl Shape {
             let (ty, _) = column.ty.under_domains(column.typmod);
             matches!(ty.kind, TypeKind::Base(BaseType::Int8 | BaseType::Numeric | BaseType::Float8))
         })
+    }
+}
+
+/// Whether a column takes the time of a line where the configuration does not say which.
+pub(crate) fn is_line_time(target: &Target, column: &str) -> bool {
+    match &target.windows {
+        Some(windows) => windows.windowed.time_column == column,
+        None => column == "time",
     }
 }
 

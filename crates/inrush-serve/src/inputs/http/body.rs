@@ -6,6 +6,7 @@ use crate::inputs::borders::{first_csv_border, last_border};
 use crate::inputs::{Piece, csv_header, outcome};
 use crate::origin::Origin;
 use crate::part::{Positions, Reading};
+use crate::pressure::covered;
 use crate::spill::{KeptReading, Meta};
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
@@ -76,12 +77,21 @@ struct Flow<'a> {
 }
 
 impl HttpInput {
+    /// Whether too many rows have been refused.
+    fn refuse_poisoned(&self) -> Result<(), Answer> {
+        match self.source.counters.poisoned(self.feeder.limits.rejects_per_minute) {
+            Some(left) => {
+                let fact = "too many rows were refused in the last minute; nothing is taken until it is over";
+                Err(Answer::later(429, left.as_secs(), fact).closing())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Reads a body, stores it, and says what became of it.
     pub(super) async fn ingest(&self, request: Request<Incoming>, ingest: Ingest) -> Answer {
-        let limits = &self.feeder.limits;
-        if let Some(left) = self.source.counters.poisoned(limits.rejects_per_minute) {
-            let fact = "too many rows were refused in the last minute; nothing is taken until it is over";
-            return Answer::later(429, left.as_secs(), fact).closing();
+        if let Err(answer) = self.refuse_poisoned() {
+            return answer;
         }
         if self.feeder.is_stopping() {
             return Answer::later(503, 1, "the process stops").closing();
@@ -233,8 +243,8 @@ impl Flow<'_> {
             match &mut unzipper {
                 None => self.add(&data).await?,
                 Some(unzipper) => {
-                    // In steps: a small frame may hold very much.
-                    for some in data.chunks(16 << 10) {
+                    // In steps, none of which makes more than a part: a small frame may hold very much.
+                    for some in data.chunks(1 << 10) {
                         unzipper.write_all(some).map_err(|e| bad_gzip(&e))?;
                         let plain = std::mem::take(unzipper.get_mut());
                         self.add(&plain).await?;
@@ -286,6 +296,20 @@ impl Flow<'_> {
         }
     }
 
+    /// Memory for a row that does not end: the buffer may grow by another part.
+    async fn take_more_memory(&mut self, part: usize) -> Result<(), Answer> {
+        let covered = self.memory.as_ref().map_or(0, covered);
+        if self.buffer.len() + part <= covered {
+            return Ok(());
+        }
+        let more = self.take_memory(part).await?;
+        match &mut self.memory {
+            Some(memory) if Arc::ptr_eq(memory.semaphore(), more.semaphore()) => memory.merge(more),
+            memory => *memory = Some(more),
+        }
+        Ok(())
+    }
+
     /// Has the buffer hold what is to come without being copied while it grows. A short body has a short one.
     fn make_room(&mut self, bytes: usize) {
         let buffers = &self.input.feeder.buffers;
@@ -334,8 +358,11 @@ impl Flow<'_> {
                 if self.buffer.len() > self.input.feeder.memory.largest_part() {
                     return Err(Answer::error(413, "a row is larger than the memory for rows").closing());
                 }
+                self.take_more_memory(part).await?;
                 break;
             };
+            // A body may be nothing but rows that are refused.
+            self.input.refuse_poisoned()?;
             self.key_by_content(false)?;
             self.cut(border).await?;
             if self.memory.is_none() {
