@@ -2,10 +2,10 @@ use crate::decodes;
 use crate::line_check::line_protocol;
 use crate::runner::{decode, decode_all_ways};
 use inrush_core::{Fields, Record};
-use inrush_decode::line::plain;
 use inrush_decode::line::{
     Drift, FieldKind, Key, LineDecoder, Precision, TimeForm, Unknown, lines, measurement, tag as tag_of,
 };
+use inrush_decode::line::{keys as keys_of_line, plain};
 use proptest::prelude::*;
 
 fn tag(name: &str) -> Key {
@@ -222,7 +222,11 @@ fn a_tag_alone() {
 #[test]
 fn the_keys_of_a_line() {
     let keys = |line: &[u8]| {
-        line::keys(line).into_iter().map(|key| String::from_utf8(key).unwrap()).collect::<Vec<_>>().join("|")
+        keys_of_line(line)
+            .into_iter()
+            .map(|key| String::from_utf8(key).unwrap())
+            .collect::<Vec<_>>()
+            .join("|")
     };
     assert_eq!(keys(br#"cpu,host=a,si\ te=b v="x,w=1",u=2i 17"#), "host|si te|v|u");
     assert_eq!(keys(b"cpu v=1"), "v");
