@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 /// Connections at once: whoever asks is expected to be one.
 const CONNECTIONS: usize = 32;
@@ -26,17 +27,19 @@ pub(crate) async fn listen(address: &str) -> Result<TcpListener> {
     bind("admin", address).await
 }
 
-/// Answers until the task is dropped.
+/// Answers until the task is dropped, and its connections with it: each has a feeder, which keeps splitters waiting.
 pub(crate) async fn serve(listener: TcpListener, feeder: Feeder) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        while connections.try_join_next().is_some() {}
         let feeder = feeder.clone();
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
                 let response = answer(&feeder, request.uri().path());
                 async move { Ok::<_, Infallible>(response) }

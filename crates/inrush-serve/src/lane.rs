@@ -13,6 +13,7 @@ use crate::gate::Waiting;
 use crate::metrics::Metrics;
 use crate::origin::Kind;
 use crate::part::LaneWork;
+use crate::pressure::Memory;
 use crate::session::Session;
 use crate::target::Registry;
 use attempt::{Committed, Failed};
@@ -26,6 +27,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+
+/// How often a lane that waits for more looks whether more can come.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How long the offsets of a lane without rows may stay behind.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -70,6 +74,7 @@ pub(crate) struct LaneSettings {
     pub extension: bool,
     pub batch: BatchLimits,
     pub reject_limit: u64,
+    pub memory: Memory,
     /// How long rows that can be sent again wait for a server that is away.
     pub patience: Duration,
     /// Whether answers may have to wait for a standby.
@@ -194,8 +199,15 @@ impl Lane {
         while rows < most_rows && bytes < most_bytes.0 {
             let more = match held.pop_front().or_else(|| self.works.try_recv().ok()) {
                 Some(work) => Some(work),
-                None if bytes >= enough.0 || !self.held.is_empty() => None,
-                None => tokio::time::timeout_at(deadline, self.works.recv()).await.ok().flatten(),
+                None if bytes >= enough.0 || !self.held.is_empty() || self.settings.memory.is_full() => None,
+                None => {
+                    // Nothing more can come where what has come fills the memory: that is looked at now and then.
+                    let look = deadline.min(tokio::time::Instant::now() + LOOK);
+                    match tokio::time::timeout_at(look, self.works.recv()).await {
+                        Err(_) if look < deadline => continue,
+                        received => received.ok().flatten(),
+                    }
+                }
             };
             let Some(work) = more else { break };
             (rows, bytes) = take(work, &mut self.held);

@@ -48,6 +48,11 @@ impl Memory {
         }
     }
 
+    /// Whether somebody waits: who does has taken what there was.
+    pub fn is_full(&self) -> bool {
+        self.permits.available_permits() == 0
+    }
+
     /// Bytes taken.
     pub fn used(&self) -> usize {
         (self.all - self.permits.available_permits().min(self.all)) * UNIT

@@ -175,6 +175,7 @@ async fn serve(
                 extension: config.server.via == Via::Auto,
                 batch: config.batch,
                 reject_limit: config.limits.rejects_per_minute,
+                memory: memory.clone(),
                 patience: config.limits.wait.0,
                 standby: standby != Some(false),
             },
@@ -198,13 +199,12 @@ async fn serve(
     for number in 0..cores() {
         let (sender, mut parts) = mpsc::unbounded_channel();
         splitters.push(sender);
-        let limit = config.limits.rejects_per_minute;
         let splitter = Splitter::new(
             Arc::clone(&registry),
             handle.clone(),
             lanes.clone(),
             Arc::clone(&metrics),
-            limit,
+            &config.limits,
             blocks.clone(),
         );
         let thread = std::thread::Builder::new()
@@ -242,17 +242,23 @@ async fn serve(
     metrics.recorder.end();
     tracing::info!("stopping: what has come in is stored first");
     let in_order = async {
-        while inputs.join_next().await.is_some() {}
+        let mut failed = None;
+        while let Some(ended) = inputs.join_next().await {
+            failed = failed.or(ended.ok().and_then(Result::err));
+        }
         drop((feeder, spill));
         // The other holders of a feeder.
         side.abort_all().await;
         while lane_tasks.join_next().await.is_some() {}
         let _ = gate_task.await;
+        failed
     };
     release_task.abort();
     let mut in_order = std::pin::pin!(in_order);
     let mut given_up = false;
-    if tokio::time::timeout(config.limits.stop.0, in_order.as_mut()).await.is_err() {
+    if let Ok(late) = tokio::time::timeout(config.limits.stop.0, in_order.as_mut()).await {
+        failed = failed.or(late);
+    } else {
         tracing::warn!("not everything could be stored in time; it was not acknowledged");
         given_up = true;
         switch.abort();

@@ -1,34 +1,30 @@
 //! What is accepted while the server cannot take it: kept on disk, and drained in order when it can.
 //!
-//! A thread owns the log. Appends that wait together are synced together, and acknowledged after that. A task drains:
-//! the log is a partition like any other, whose offsets move with the rows. Bodies that came with a key are drained under
-//! their key, and the log's offset moves when they are stored: whichever part of them the server has, it has once.
+//! A thread owns the log. Appends that wait together are synced together, and acknowledged after that. A task drains
+//! ([`drain()`]): bodies go under their keys, and the log's offset moves when they are stored: whichever part of them the
+//! server has, it has once.
+
+mod drain;
+
+pub(crate) use drain::drain;
 
 use crate::config::SpillConfig;
-use crate::inputs::replay::Replay;
-use crate::inputs::{Feeder, Piece, outcome};
 use crate::metrics::SpillFigures;
-use crate::origin::Origin;
-use crate::part::{Positions, Reading};
+use crate::part::Reading;
 use inrush_core::{Code, CsvDialect, Eol, Error, Result};
 use inrush_decode::line::Precision;
-use inrush_sink::ledger::stream::PartitionName;
-use inrush_spill::{Entry, Options, Reader, Spill};
+use inrush_spill::{Options, Reader, Spill};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
-/// Entries that are drained at once at most.
-const DRAINING: usize = 256;
-
-/// Keys of drained entries that are remembered at most.
-const KEYS: usize = 16 << 10;
-
 /// How often an empty log, or a server that is away, is looked at.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How long nothing is asked of a log that is drained before its last segment is given back, too.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What is kept beside the bytes of a piece.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -196,15 +192,35 @@ impl Shared {
     fn look(&self, spill: &Spill) {
         self.bytes.store(spill.usage(), SeqCst);
         self.oldest.store(spill.oldest(), SeqCst);
+        let oldest = spill.oldest_time();
+        if let Ok(None) = oldest {
+            // There is no entry, but perhaps the head of a segment: that is nothing to drain.
+            self.drained.fetch_max(spill.synced(), SeqCst);
+        }
         self.synced.store(spill.synced(), SeqCst);
-        let oldest = spill.oldest_time().ok().flatten().and_then(|time| u64::try_from(time).ok());
+        let oldest = oldest.ok().flatten().and_then(|time| u64::try_from(time).ok());
         self.oldest_time.store(oldest.unwrap_or(0), SeqCst);
     }
 }
 
 /// Carries out orders until nobody can give any.
 fn keep(mut spill: Spill, orders: &mpsc::Receiver<Order>, shared: &Shared) {
-    while let Ok(first) = orders.recv() {
+    let mut renewed = false;
+    loop {
+        let first = match orders.recv_timeout(if renewed { Duration::MAX } else { IDLE }) {
+            Ok(first) => first,
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                // What is drained is not to be found again by whoever opens the log after a crash.
+                if let Err(error) = spill.renew() {
+                    tracing::warn!(error = error.fact(), "the spill could not be trimmed");
+                }
+                shared.look(&spill);
+                renewed = true;
+                continue;
+            }
+        };
+        renewed = false;
         let mut appended = Vec::new();
         let mut next = Some(first);
         while let Some(order) = next {
@@ -241,232 +257,4 @@ fn keep(mut spill: Spill, orders: &mpsc::Receiver<Order>, shared: &Shared) {
     if let Err(error) = spill.close() {
         tracing::warn!(error = error.fact(), "the spill was not closed in order");
     }
-}
-
-/// Drains until it is dropped.
-pub(crate) async fn drain(log: SpillLog, feeder: Feeder) {
-    loop {
-        while log.is_empty() || feeder.metrics.is_down() {
-            tokio::time::sleep(LOOK).await;
-        }
-        match drain_once(&log, &feeder).await {
-            Ok(()) => log.hold(None),
-            Err(error) => {
-                feeder.metrics.note_error(&error);
-                tracing::warn!(error = error.fact(), "the spill is not drained");
-                log.hold(Some(error.fact().to_owned()));
-                tokio::time::sleep(LOOK * 10).await;
-            }
-        }
-    }
-}
-
-/// What waits for its outcome.
-type Pending = VecDeque<(u64, oneshot::Receiver<crate::ack::Outcome>)>;
-
-/// Drains what there is, once for each class of tables.
-async fn drain_once(log: &SpillLog, feeder: &Feeder) -> Result<()> {
-    let mut position = log.shared.drained.load(SeqCst).max(log.shared.oldest.load(SeqCst));
-    let mut reader = log.reader(position).await?;
-    // One claim for logged tables and one for unlogged ones: their offsets are in different tables.
-    let mut claims: [Option<Arc<Origin>>; 2] = [None, None];
-    let mut pending = Pending::new();
-    let mut keyed = Keyed::default();
-    let not_stored = || Error::new(Code::Spill, "what was spilled could not be stored; it is tried again");
-    loop {
-        let seen = log.shared.synced.load(SeqCst);
-        let (entry, rest) = read_on_a_thread(reader).await?;
-        reader = rest;
-        let Some(entry) = entry else {
-            if !settle(log, &mut pending, 0).await {
-                return Err(not_stored());
-            }
-            keyed.pass(feeder).await;
-            // What lies between entries is no entry: the heads of segments.
-            log.shared.drained.fetch_max(seen, SeqCst);
-            if log.is_empty() {
-                return Ok(());
-            }
-            continue;
-        };
-        let meta: Meta = serde_json::from_slice(&entry.meta).map_err(|e| {
-            Error::new(Code::Spill, format!("an entry at {} is not one of ours: {e}", entry.position))
-        })?;
-        let source = feeder.metrics.source(&meta.input).ok_or_else(|| {
-            Error::new(
-                Code::Spill,
-                format!(
-                    "the spill has rows of input {:?}, which the configuration does not have",
-                    meta.input
-                ),
-            )
-        })?;
-        let unlogged = source.into.unlogged;
-        let claim = match &claims[usize::from(unlogged)] {
-            Some(claim) if claim.is_stale() => {
-                settle(log, &mut pending, 0).await;
-                return Err(not_stored());
-            }
-            Some(claim) => Arc::clone(claim),
-            None => {
-                let name =
-                    PartitionName { source: format!("spill:{}", log.shared.id), partition: "0".to_owned() };
-                let first = i64::try_from(position).unwrap_or(i64::MAX);
-                let replay = Replay { feeder: feeder.clone(), source: Arc::clone(&source), name, first };
-                let claimed =
-                    replay.claim().await.ok_or_else(|| Error::new(Code::Interrupted, "stopping"))?;
-                claims[usize::from(unlogged)] = Some(Arc::clone(&claimed.origin));
-                claimed.origin
-            }
-        };
-        let next = entry.next;
-        match &meta.key {
-            None => {
-                // Its rows move the offset of the log: not over entries that are under way.
-                if keyed.any() && !settle(log, &mut pending, 0).await {
-                    return Err(not_stored());
-                }
-                keyed.pass(feeder).await;
-                pending.push_back((next, feed(feeder, &source, &claim, &meta, entry, true).await));
-            }
-            Some((key, head)) => {
-                // What the server has of a body is known when what came before of it is settled.
-                if !keyed.is_new(&source.name, key) || keyed.under_way.len() >= KEYS {
-                    if !settle(log, &mut pending, 0).await {
-                        return Err(not_stored());
-                    }
-                    keyed.under_way.clear();
-                }
-                let known = {
-                    let control = feeder.registry.control().await?;
-                    let client = &control.connected.client;
-                    let known = control.ledger.request(client, &source.name, key, unlogged).await;
-                    known.map_err(inrush_sink::failure::server_error)?
-                };
-                let name = PartitionName { source: source.name.clone(), partition: key.clone() };
-                let origin =
-                    Arc::new(Origin::request(name, head.clone(), known.as_ref(), feeder.lanes, unlogged));
-                pending.push_back((next, feed(feeder, &source, &origin, &meta, entry, false).await));
-                keyed.under_way.insert((source.name.clone(), key.clone()));
-                keyed.behind = Some((source, claim, next));
-            }
-        }
-        position = next;
-        if !settle(log, &mut pending, DRAINING).await {
-            // What comes behind it is void, or will be read again.
-            while settle_one(&mut pending).await {}
-            return Err(not_stored());
-        }
-    }
-}
-
-/// Entries with keys. Each is stored once under its key, in whatever order; that they move the offset of the log saves
-/// only reading them again.
-#[derive(Default)]
-struct Keyed {
-    /// Input and key of those that may not be settled yet.
-    under_way: HashSet<(String, String)>,
-    /// The last one, as long as the offset has not moved behind it.
-    behind: Option<(Arc<crate::part::Source>, Arc<Origin>, u64)>,
-}
-
-impl Keyed {
-    fn any(&self) -> bool {
-        self.behind.is_some()
-    }
-
-    fn is_new(&self, input: &str, key: &str) -> bool {
-        !self.under_way.contains(&(input.to_owned(), key.to_owned()))
-    }
-
-    /// All are settled: the offset moves behind them.
-    async fn pass(&mut self, feeder: &Feeder) {
-        self.under_way.clear();
-        if let Some((source, claim, next)) = self.behind.take() {
-            moved(feeder, &source, &claim, next).await;
-        }
-    }
-}
-
-/// Reading blocks.
-async fn read_on_a_thread(mut reader: Reader) -> Result<(Option<Entry>, Reader)> {
-    let read = tokio::task::spawn_blocking(move || reader.next().map(|entry| (entry, reader))).await;
-    read.unwrap_or_else(|e| Err(Error::new(Code::Internal, format!("reading the spill broke: {e}"))))
-}
-
-/// Hands an entry on. With `whole`, all of it has the position of the entry in the log; otherwise each byte has its own
-/// in the body it came from.
-async fn feed(
-    feeder: &Feeder,
-    source: &Arc<crate::part::Source>,
-    origin: &Arc<Origin>,
-    meta: &Meta,
-    entry: Entry,
-    whole: bool,
-) -> oneshot::Receiver<crate::ack::Outcome> {
-    let signed = |position: u64| i64::try_from(position).unwrap_or(i64::MAX);
-    let length = entry.bytes.len();
-    let (positions, next) = if whole {
-        let end = u32::try_from(length).unwrap_or(u32::MAX);
-        (Positions::Marks(vec![(end, signed(entry.position))]), signed(entry.next))
-    } else {
-        (Positions::Bytes(meta.start), meta.start + signed(length as u64))
-    };
-    let memory = feeder.memory.take(length).await;
-    let (share, told) = crate::ack::Share::new();
-    let piece = Piece {
-        table: meta.table.clone(),
-        reading: meta.reading.reading(),
-        bytes: entry.bytes.into(),
-        first_line: meta.first_line,
-        positions,
-        next,
-        memory,
-    };
-    feeder.feed(source, origin, piece, share);
-    told
-}
-
-/// Moves the log's offset behind an entry that was stored under its key.
-async fn moved(feeder: &Feeder, source: &Arc<crate::part::Source>, claim: &Arc<Origin>, next: u64) {
-    let (share, told) = crate::ack::Share::new();
-    let memory = feeder.memory.take(0).await;
-    let next = i64::try_from(next).unwrap_or(i64::MAX);
-    let piece = Piece {
-        table: None,
-        reading: Reading::Ndjson,
-        bytes: bytes::Bytes::new(),
-        first_line: 1,
-        positions: Positions::Bytes(next),
-        next,
-        memory,
-    };
-    feeder.feed(source, claim, piece, share);
-    outcome(told).await;
-}
-
-/// Waits for one outcome, whatever it is. `false` if there is none.
-async fn settle_one(pending: &mut Pending) -> bool {
-    match pending.pop_front() {
-        Some((_, told)) => {
-            outcome(told).await;
-            true
-        }
-        None => false,
-    }
-}
-
-/// Waits until at most so many outcomes are pending; gives back the space of what is stored. `false` if something was
-/// not.
-async fn settle(log: &SpillLog, pending: &mut Pending, most: usize) -> bool {
-    while pending.len() > most {
-        let Some((next, told)) = pending.pop_front() else { break };
-        if outcome(told).await.failed.is_some() {
-            return false;
-        }
-        log.shared.drained.fetch_max(next, SeqCst);
-        // Whoever keeps the log has gone only when the process ends.
-        let _ = log.orders.send(Order::Trim { upto: next });
-    }
-    true
 }

@@ -10,8 +10,10 @@ mod reader;
 mod records;
 
 use crate::buffers::Buffers;
+use crate::config::LimitsConfig;
 use crate::lane::Lanes;
 use crate::metrics::{Metrics, unix_micros};
+use crate::origin::Kind;
 use crate::part::{Body, Part, Reading};
 use crate::target::{Registry, Target};
 use inrush_core::{BadRecord, Code, Error, Fields, Position, Record, Reject, RejectOrigin, Result};
@@ -26,7 +28,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
 /// How long a splitter waits before it asks a server again that cannot be reached.
@@ -45,6 +47,8 @@ pub(crate) struct Splitter {
     pub lanes: Lanes,
     pub metrics: Arc<Metrics>,
     pub reject_limit: u64,
+    /// How long rows that can be sent again wait for a server that is away.
+    pub patience: Duration,
     /// For messages.
     pub blocks: Buffers,
     readers: HashMap<ReaderKey, Reader>,
@@ -73,10 +77,11 @@ impl Splitter {
         handle: tokio::runtime::Handle,
         lanes: Lanes,
         metrics: Arc<Metrics>,
-        reject_limit: u64,
+        limits: &LimitsConfig,
         blocks: Buffers,
     ) -> Splitter {
-        Splitter { registry, handle, lanes, metrics, reject_limit, blocks, readers: HashMap::new() }
+        let (reject_limit, patience) = (limits.rejects_per_minute, limits.wait.0);
+        Splitter { registry, handle, lanes, metrics, reject_limit, patience, blocks, readers: HashMap::new() }
     }
 
     /// Works until the channel is closed.
@@ -238,7 +243,7 @@ impl Splitter {
                 Spot::Missing(event, _) => {
                     asked = true;
                     let target = Arc::clone(&reader.target);
-                    let target = self.wait_for(|registry, handle| {
+                    let target = self.wait_for(body, |registry, handle| {
                         handle.block_on(registry.ensure(&target, &body.source.into, event))
                     })?;
                     if !reader.follow(&target) {
@@ -271,7 +276,7 @@ impl Splitter {
         }
         if !reader.can_write(leaf) {
             let (target, shape) = (Arc::clone(&reader.target), Arc::clone(&reader.shape));
-            let layout = self.wait_for(|registry, handle| {
+            let layout = self.wait_for(body, |registry, handle| {
                 handle.block_on(registry.layout(reader.leaf(leaf), &target, &shape.names, shape.id))
             })?;
             reader.prepare(leaf, layout);
@@ -320,7 +325,7 @@ impl Splitter {
 
     /// The table, as soon as the server can be asked.
     fn target(&self, table: &str, body: &Body) -> Result<Arc<Target>> {
-        self.wait_for(|registry, handle| handle.block_on(registry.find(table, &body.source.into)))
+        self.wait_for(body, |registry, handle| handle.block_on(registry.find(table, &body.source.into)))
     }
 
     /// Adds columns for the keys of a record; or says what is wrong with the record, where that cannot be done.
@@ -341,7 +346,7 @@ impl Splitter {
             let fact = format!("no column can have the name of the key \"{}\"", name.escape_debug());
             return refused("42622", fact);
         }
-        let added = self.wait_for(|registry, handle| {
+        let added = self.wait_for(body, |registry, handle| {
             handle.block_on(registry.add_columns(target, &body.source.into, columns))
         });
         match added {
@@ -359,8 +364,18 @@ impl Splitter {
         }
     }
 
-    /// Asks the server until it answers or the process stops.
-    fn wait_for<T>(&self, mut ask: impl FnMut(&Registry, &tokio::runtime::Handle) -> Result<T>) -> Result<T> {
+    /// Asks the server until it answers or the process stops. Rows that their sender can send again, or keep on disk, do
+    /// not wait for ever: others come behind them.
+    fn wait_for<T>(
+        &self,
+        body: &Body,
+        mut ask: impl FnMut(&Registry, &tokio::runtime::Handle) -> Result<T>,
+    ) -> Result<T> {
+        let began = Instant::now();
+        let waits_on = match body.origin.kind {
+            Kind::Partition { .. } => true,
+            Kind::Request { .. } | Kind::Untraced => false,
+        };
         loop {
             match ask(&self.registry, &self.handle) {
                 Err(error)
@@ -368,6 +383,9 @@ impl Splitter {
                         && !self.lanes.is_aborted() =>
                 {
                     self.metrics.note_error(&error);
+                    if !waits_on && began.elapsed() > self.patience {
+                        return Err(Error::new(Code::ConnectionLost, error.fact()));
+                    }
                     std::thread::sleep(PAUSE);
                 }
                 other => return other,

@@ -151,8 +151,14 @@ pub(crate) fn lock(dir: &Path) -> Result<File> {
 
 /// Whether a process has the log open.
 pub(crate) fn in_use(dir: &Path) -> bool {
-    let lock = File::open(dir.join(LOCK));
-    lock.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    let Ok(lock) = File::open(dir.join(LOCK)) else { return false };
+    // A process that has just closed it may have forked: the child keeps the lock until it executes its program.
+    (0..3).all(|tried| {
+        if tried > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock))
+    })
 }
 
 /// Random bytes of the operating system.

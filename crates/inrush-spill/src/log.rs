@@ -251,16 +251,29 @@ impl Spill {
         }
         self.trimmed = self.trimmed.max(upto);
         // Half a segment that nobody needs is worth another file.
-        if self.is_drained() && self.active().1 >= self.segment_bytes / 2 && self.failed.is_none() {
+        if self.active().1 >= self.segment_bytes / 2 {
+            return self.renew();
+        }
+        self.delete()
+    }
+
+    /// If all there is has been given back: begins another segment and deletes the last one, however short it is, so
+    /// that whoever opens the log does not find again what is done. It costs a few syncs, which is why
+    /// [`Spill::trim`] leaves a short one alone; it is for when nothing else is to be done.
+    pub fn renew(&mut self) -> Result<()> {
+        if self.is_drained() && self.failed.is_none() {
             self.roll().map_err(Error::from)?;
         }
         self.delete()
     }
 
-    /// Closes the log in order: the next to open it then knows where it must end.
+    /// Closes the log in order: the next to open it then knows where it must end. What was given back is gone then.
     pub fn close(mut self) -> Result<()> {
-        let end = self.sync()?;
-        directory::write_closed(&self.dir, end)
+        self.sync()?;
+        let renewed = self.renew();
+        // Where a new segment could not be made, the log ends where it did.
+        directory::write_closed(&self.dir, self.end())?;
+        renewed
     }
 
     fn active(&self) -> (u64, u64) {

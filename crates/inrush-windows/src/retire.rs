@@ -307,7 +307,7 @@ impl Pass<'_> {
             let here = |size: &&LeafSize| size.tablespace == tablespace && has_leaf(window, size.relid);
             sizes.iter().filter(here).any(|size| size.bytes > 0)
         };
-        let Some(i) = ended.iter().position(|window| takes_room(window)) else { return Ok(None) };
+        let Some(i) = ended.iter().position(takes_room) else { return Ok(None) };
         let window = ended.remove(i);
         if !self.record_retired(client, window, why).await? || !self.empty(client, window).await? {
             return Ok(None);

@@ -100,7 +100,8 @@ fn a_body_of_nothing_but_refused_rows_is_not_read_to_its_end() {
     database.psql("CREATE TABLE t (id int)");
     let dir = tempfile::tempdir().expect("a directory");
     let (http, admin) = (free_port(), free_port());
-    let config = config(&database.url(), http, admin, "") + "[limits]\nrejects_per_minute = 1000\n";
+    let config =
+        config(&database.url(), http, admin, "") + "[limits]\nmemory = \"8MiB\"\nrejects_per_minute = 1000\n";
     let mut serve = Serve::start(dir.path(), &config);
     serve.wait_for(http);
     let body = format!("{}\n", "x".repeat(300)).repeat(200_000);

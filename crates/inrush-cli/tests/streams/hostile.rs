@@ -233,3 +233,26 @@ fn a_million_rows_go_through_an_outage_with_little_memory() {
     assert_eq!(serve.stop(), 0);
     assert_eq!(database.psql("SELECT count(*), count(DISTINCT id) FROM t"), expected);
 }
+
+/// A splitter that asks about a table must not stand still for those behind it.
+#[test]
+fn a_table_that_cannot_be_asked_for_holds_nobody_up() {
+    let server = Postgres::start(&ServerOptions::default());
+    server.psql("CREATE TABLE t (id int)");
+    let dir = tempfile::tempdir().expect("a directory");
+    let (http, admin) = (free_port(), free_port());
+    let config = config(&server.url(), http, admin, "") + "[limits]\nwait = \"1s\"\n";
+    let mut serve = Serve::start(dir.path(), &config);
+    serve.wait_for(http);
+    server.stop(StopMode::Immediate);
+    let began = Instant::now();
+    rows(http, "t", &[("Idempotency-Key", "k")], "{\"id\":1}\n").expect("an answer").expect(503);
+    rows(http, "t", &[], "{\"id\":2}\n").expect("an answer").expect(503);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    server.restart();
+    wait_until("it is stored", || {
+        rows(http, "t", &[("Idempotency-Key", "k")], "{\"id\":1}\n").is_ok_and(|reply| reply.status == 204)
+    });
+    assert_eq!(server.psql("SELECT string_agg(id::text, ',') FROM t"), "1");
+    assert_eq!(serve.stop(), 0);
+}

@@ -3,7 +3,9 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod check;
 mod client;
+mod columns;
 mod failover;
 mod files;
 mod hostile;
@@ -11,3 +13,4 @@ mod http;
 mod keys;
 mod killed;
 mod process;
+mod spilled;

@@ -2,6 +2,7 @@
 
 use crate::process::{Serve, wait_until};
 use crate::stream::{Config, Sender, admin, create_topic, observer, runtime, watermarks};
+use crate::told::wait_for_lag;
 use inrush_testkit::{Kafka, Postgres, require_kafka};
 use rdkafka::Offset;
 use rdkafka::admin::AdminOptions;
@@ -114,4 +115,83 @@ fn without_a_broker_the_process_waits_and_stops() {
     kafka.kill9();
     assert_eq!(serve.stop(), 0);
     assert_eq!(database.psql("SELECT next FROM inrush_ledger.offsets LIMIT 1"), "2");
+}
+
+#[test]
+fn a_topic_whose_table_may_not_be_named_is_not_read() {
+    require_kafka!();
+    let (kafka, database) = (Kafka::shared(), Postgres::shared(15).fresh_database());
+    let topics = ["named_a", "named_b", "named_c"];
+    let sender = Sender::new(kafka, &[]);
+    for topic in topics {
+        database.psql(&format!("CREATE TABLE {topic} (id int)"));
+        create_topic(kafka, topic, 1);
+        (0..10).for_each(|id| sender.send(topic, 0, Some(format!("{{\"id\":{id}}}").as_bytes())));
+    }
+    sender.flush();
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = |into: &str| Config::new(kafka, &database, "named", &["^named_.*"]).with(into);
+    let counts = || {
+        let of = |topic: &str| database.psql(&format!("SELECT count(*) FROM {topic}"));
+        topics.map(of).join("|")
+    };
+    let first = config("into.tables = [\"named_a\"]");
+    let serve = Serve::start(dir.path(), &first.text());
+    wait_until("10 rows", || counts() == "10|0|0");
+    wait_until("a complaint", || {
+        serve.log().contains("table \"named_b\" is not among those that this input")
+    });
+    // What is not read is not behind.
+    wait_for_lag(first.admin, 0);
+    assert_eq!(serve.stop(), 0);
+    // It is there when it may be read.
+    let serve = Serve::start(dir.path(), &config("into.tables = [\"named_c\"]").text());
+    wait_until("20 rows", || counts() == "10|0|10");
+    assert_eq!(serve.stop(), 0);
+    let more = "into.table = \"{topic}\"\ninto.tables = [\"*_b\"]";
+    let serve = Serve::start(dir.path(), &config(more).text());
+    wait_until("30 rows", || counts() == "10|10|10");
+    assert_eq!(serve.stop(), 0);
+    assert_eq!(database.psql("SELECT count(*) FROM inrush_ledger.dead_letters"), "0");
+}
+
+/// Files are read as fast as memory becomes free, and there is never any left.
+#[test]
+fn memory_comes_around_to_everybody_who_waits_for_it() {
+    require_kafka!();
+    let (kafka, database) = (Kafka::shared(), Postgres::shared(15).fresh_database());
+    database.psql(
+        "CREATE TABLE t (id int); CREATE TABLE files (id int, info text);
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+           'BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END';
+         CREATE TRIGGER slow AFTER INSERT ON files FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    );
+    create_topic(kafka, "waits", 1);
+    let sender = Sender::new(kafka, &[]);
+    let send = |id: i32| {
+        sender.send("waits", 0, Some(format!("{{\"id\":{id}}}").as_bytes()));
+        sender.flush();
+    };
+    send(1);
+    let dir = tempfile::tempdir().expect("a directory");
+    let tail = format!(
+        "[[tail]]\nname = \"files\"\nfiles = \"{}/*.ndjson\"\nformat = \"ndjson\"\ninto.table = \"files\"\n",
+        dir.path().display()
+    );
+    let config = Config::new(kafka, &database, "waits", &["waits"]).with("into.table = \"t\"").with(&tail);
+    let serve = Serve::start(dir.path(), &config.text().replace("8MiB", "1MiB"));
+    wait_until("a row", || database.psql("SELECT count(*) FROM t") == "1");
+    let rows = 20_000;
+    for file in 0..10 {
+        let text: String =
+            (0..rows).map(|id| format!("{{\"id\":{id},\"info\":\"{file:0150}\"}}\n")).collect();
+        std::fs::write(dir.path().join(format!("{file}.ndjson")), text).expect("to write");
+    }
+    let of_files = || database.psql("SELECT count(*) FROM files").parse::<i32>().expect("a number");
+    wait_until("rows of files", || of_files() > 0);
+    send(2);
+    wait_until("another row", || database.psql("SELECT count(*) FROM t") == "2");
+    let found = of_files();
+    assert!(found < 5 * rows, "{found} rows of files came first");
+    serve.kill9();
 }

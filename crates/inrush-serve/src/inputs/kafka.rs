@@ -4,10 +4,11 @@
 //! its lanes. What brokers have as committed offsets is for people to look at: nothing is read from there.
 
 mod gather;
+mod wanted;
 
 use super::replay::{Claimed, Replay};
-use super::{Feeder, Piece, reading};
-use crate::config::{FormatName, Kafka, Start};
+use super::{Feeder, Piece, allowed, reading};
+use crate::config::{FormatName, Into, Kafka, Start};
 use crate::part::{Positions, Reading, Source};
 use gather::{Gathered, Gathering};
 use inrush_core::{Code, Error, Result};
@@ -19,11 +20,12 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, Statistics, TopicPartitionList};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use wanted::Wanted;
 
 /// How long one poll waits.
 const POLL: Duration = Duration::from_millis(20);
@@ -71,6 +73,7 @@ struct Reached {
 /// What the client calls back for.
 struct Context {
     source: Arc<Source>,
+    format: FormatName,
     /// What is assigned, and by which assignment: a partition that comes back is not the same.
     assigned: Mutex<(u64, HashMap<PartitionKey, u64>)>,
     reached: Mutex<HashMap<PartitionKey, Reached>>,
@@ -83,6 +86,23 @@ impl Context {
 
     fn reached(&self) -> MutexGuard<'_, HashMap<PartitionKey, Reached>> {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table of a topic, if the topic names it and the input may not write it. What lines name is looked at line by
+    /// line.
+    fn refused(&self, topic: &str) -> Option<String> {
+        let into = &self.source.into;
+        let named = into.table.as_ref().is_none_or(|template| template.contains("{topic}"));
+        table_of(into, self.format, topic).filter(|table| named && !allowed(into, table))
+    }
+}
+
+/// The table that the rows of a topic are for; none where each line names its own.
+fn table_of(into: &Into, format: FormatName, topic: &str) -> Option<String> {
+    match &into.table {
+        Some(template) => Some(template.replace("{topic}", topic)).filter(|name| !name.contains('{')),
+        None if format == FormatName::Line => None,
+        None => Some(topic.to_owned()),
     }
 }
 
@@ -127,7 +147,21 @@ impl ConsumerContext for Context {
         let number = assigned.0;
         let done = match event {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
-                assigned.1.extend(keys.into_iter().map(|key| (key, number)));
+                let mut refused = BTreeMap::new();
+                for (topic, partition) in keys {
+                    match self.refused(&topic) {
+                        None => drop(assigned.1.insert((topic, partition), number)),
+                        // It stays paused, and counts as if it had not been assigned.
+                        Some(table) => drop(refused.insert(topic, table)),
+                    }
+                }
+                for (topic, table) in refused {
+                    tracing::error!(
+                        input = self.source.name,
+                        topic,
+                        "is not read: table {table:?} is not among those that this input may write (into.tables)"
+                    );
+                }
                 // Any offset, so that brokers are not asked for the committed one; paused until the right one is known.
                 list.set_all_offsets(Offset::Offset(0))
                     .and_then(|()| consumer.assign(list))
@@ -199,6 +233,7 @@ struct Reader {
     again: HashMap<PartitionKey, Again>,
     /// There is no memory, or there are too many refused rows: nothing is taken from the broker.
     full: bool,
+    wanted: Option<Wanted>,
     told: Instant,
 }
 
@@ -259,8 +294,12 @@ impl Reader {
             settings.set(name, value);
         }
         source.counters.lag.store(-1, Relaxed);
-        let context =
-            Context { source: Arc::clone(&source), assigned: Mutex::default(), reached: Mutex::default() };
+        let context = Context {
+            source: Arc::clone(&source),
+            format: config.format,
+            assigned: Mutex::default(),
+            reached: Mutex::default(),
+        };
         let consumer: BaseConsumer<Context> = settings.create_with_context(context).map_err(|e| bad(&e))?;
         let topics: Vec<&str> = config.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|e| bad(&e))?;
@@ -277,6 +316,7 @@ impl Reader {
             at_a_time: Arc::new(Semaphore::new(CLAIMS)),
             again: HashMap::new(),
             full: false,
+            wanted: None,
             told: Instant::now(),
         })
     }
@@ -389,14 +429,7 @@ impl Reader {
             tracing::warn!(input = self.source.name, partition = replay.name.partition, %error, "cannot seek");
             return false;
         }
-        let table = match &self.source.into.table {
-            Some(template) => {
-                let name = template.replace("{topic}", &key.0);
-                (!name.contains('{')).then_some(name)
-            }
-            None if self.config.format == FormatName::Line => None,
-            None => Some(key.0.clone()),
-        };
+        let table = table_of(&self.source.into, self.config.format, &key.0);
         let gathering = Gathering::new(self.config.format, self.feeder.part_bytes());
         let active =
             Active { assignment, claimed, replay, table, expected, gathering, told: 0, known_as_all: false };
@@ -493,8 +526,23 @@ impl Reader {
         let mut full = self.source.counters.poisoned(limit).is_some();
         for active in self.active.values_mut() {
             active.gathering.close(if all { Duration::ZERO } else { GATHER });
+        }
+        // What has been waited for is taken at once, or given back.
+        self.wanted = self.wanted.take().filter(|wanted| {
+            let active = self.active.get(&wanted.key).filter(|_| !full);
+            active.is_some_and(|active| active.gathering.ready() == Some(wanted.bytes))
+        });
+        let waits = self.wanted.as_ref().map(|wanted| wanted.key.clone());
+        let keys: Vec<PartitionKey> = waits.into_iter().chain(self.active.keys().cloned()).collect();
+        for key in keys {
+            let Some(active) = self.active.get_mut(&key) else { continue };
             while let Some(bytes) = active.gathering.ready().filter(|_| !full) {
-                let Some(memory) = self.feeder.memory.try_take(bytes) else {
+                let mut wanted = self
+                    .wanted
+                    .take()
+                    .unwrap_or_else(|| Wanted::new(&self.feeder.memory, key.clone(), bytes));
+                let Some(memory) = wanted.look() else {
+                    self.wanted = Some(wanted);
                     full = true;
                     break;
                 };

@@ -260,10 +260,11 @@ impl Ledger {
             partition = wanted.name.partition,
             "ending the connections of an earlier reader, which hold its offsets"
         );
-        // Of those that run a transaction: the ones with a lock on the offsets that have called themselves ours.
+        // Of those that run a transaction: the ones with a lock on the offsets that have called themselves ours. Behind
+        // that there may be a name of the user's.
         let sql = "SELECT pg_catalog.pg_terminate_backend(a.pid)
                      FROM pg_catalog.pg_stat_activity a
-                    WHERE a.application_name = 'inrush serve' AND a.pid <> pg_catalog.pg_backend_pid()
+                    WHERE pg_catalog.starts_with(a.application_name, 'inrush serve') AND a.pid <> pg_catalog.pg_backend_pid()
                       AND a.xact_start < pg_catalog.now() - interval '4 s'
                       AND EXISTS (SELECT 1 FROM pg_catalog.pg_locks l
                                    WHERE l.pid = a.pid AND l.relation = $1::text::regclass AND l.granted)";
@@ -525,7 +526,7 @@ impl StreamLedger {
     pub async fn dead_letters(
         &self,
         client: &Client,
-        letters: &[DeadLetter],
+        letters: &[&DeadLetter],
         unlogged: bool,
     ) -> Result<(), Failure> {
         // Bounded statements: raw bytes may be many.
