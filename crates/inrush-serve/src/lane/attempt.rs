@@ -88,8 +88,8 @@ impl Lane {
             for (at, work) in works.iter().enumerate() {
                 if !session.types_hold(work.batches.iter()).await? {
                     let fact = "a table has columns of other types than when the rows were encoded";
-                    let failure =
-                        Failure::Fatal(Error::new(Code::Columns, fact).hint("They can be sent again."));
+                    // As for a lost connection: whoever has the rows sends them again, and they are encoded anew.
+                    let failure = Failure::Fatal(Error::new(Code::ConnectionLost, fact));
                     return Err(Failed { failure, work: Some(at) });
                 }
             }

@@ -53,6 +53,10 @@ impl Optional {
         Optional { keys, is_line }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Whether a record fills these, of all, and no others.
     pub fn suits(&self, record: &[u8], present: &[Vec<u8>]) -> bool {
         let same = |key: &Key| {

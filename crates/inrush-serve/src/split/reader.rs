@@ -154,6 +154,11 @@ impl Reader {
         true
     }
 
+    /// Whether records of one input may fill different columns of the table.
+    pub fn tells_apart(&self) -> bool {
+        !self.optional.is_empty()
+    }
+
     /// Whether a record fills the columns that this is for.
     pub fn suits(&self, record: &[u8]) -> bool {
         self.optional.suits(record, &self.present)

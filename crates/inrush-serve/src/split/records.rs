@@ -48,11 +48,22 @@ impl Splitter {
             let mut again = None;
             while let Some(step) = reader.next(bytes, &mut work.fields) {
                 let range = base + step.range.start..base + step.range.end;
-                let record = &body.bytes[range.clone()];
-                let decoded = Record { input: bytes, fields: &work.fields };
-                if !reader.suits(record) || (step.result.is_ok() && !reader.fills(&decoded, record)) {
-                    aside.push(range);
-                    continue;
+                if reader.tells_apart() {
+                    let record = &body.bytes[range.clone()];
+                    let decoded = Record { input: bytes, fields: &work.fields };
+                    if !reader.suits(record) || (step.result.is_ok() && !reader.fills(&decoded, record)) {
+                        aside.push(range);
+                        continue;
+                    }
+                }
+                // Nearly all of them.
+                if part.valid && step.result.is_ok() {
+                    let Some(target) = self.row(&mut reader, bytes, base, body, &range, work)? else {
+                        continue;
+                    };
+                    part.target = target;
+                    again = Some(range.start);
+                    break;
                 }
                 if let Outcome::Again =
                     self.record(&mut part, &mut reader, (bytes, base), &range, step.result, work)?
