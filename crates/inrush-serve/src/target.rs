@@ -83,7 +83,7 @@ impl Target {
         lane
     }
 
-    fn new(
+    pub fn new(
         key: String,
         asked: &str,
         table: Table,

@@ -464,3 +464,6 @@ pub(crate) fn row_texts(body: &Body, batch: &Batch) -> Result<Vec<RowText>> {
     }
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests;
