@@ -49,11 +49,13 @@ pub enum HashKind {
     },
     /// interval without a modifier (interval_hash)
     Interval,
+    /// numeric without a modifier (hash_numeric)
+    Numeric,
 }
 
 impl HashKind {
-    /// How a column of this type is hashed; `None` where this crate does not know: numeric, jsonb, network
-    /// types, enums (hashed by the OID of the label), arrays and everything else.
+    /// How a column of this type is hashed; `None` where this crate does not know: numeric with a modifier (the
+    /// server rounds), jsonb, network types, enums (hashed by the OID of the label), arrays and everything else.
     pub fn of(ty: &PgType, typmod: i32) -> Option<HashKind> {
         let (ty, typmod) = ty.under_domains(typmod);
         let TypeKind::Base(base) = &ty.kind else { return None };
@@ -77,6 +79,7 @@ impl HashKind {
                 HashKind::Micros { digits: u8::try_from(typmod).ok() }
             }
             BaseType::Interval if typmod == -1 => HashKind::Interval,
+            BaseType::Numeric if typmod == -1 => HashKind::Numeric,
             _ => return None,
         })
     }
@@ -105,6 +108,7 @@ impl HashKind {
                 hash_int8(rounded(i64::from_be_bytes(value.try_into().ok()?), digits), seed)
             }
             HashKind::Interval => hash_int8(span(value.try_into().ok()?), seed),
+            HashKind::Numeric => hash_numeric(value, seed)?,
         })
     }
 }
@@ -125,6 +129,32 @@ fn hash_float8(number: f64, seed: u64) -> u64 {
     }
     let bits = if number.is_nan() { 0x7ff8_0000_0000_0000 } else { number.to_bits() };
     hash_bytes(&bits.to_le_bytes(), seed)
+}
+
+/// hash_numeric_extended (numeric.c): the digits to base 10000 without zeros at either end, and where the point is; the
+/// sign does not count.
+fn hash_numeric(value: &[u8], seed: u64) -> Option<u64> {
+    let (header, digits) = value.split_first_chunk::<8>()?;
+    let [n0, n1, w0, w1, s0, s1, _, _] = *header;
+    if digits.len() != 2 * usize::from(u16::from_be_bytes([n0, n1])) {
+        return None;
+    }
+    match u16::from_be_bytes([s0, s1]) {
+        0x0000 | 0x4000 => {}
+        // NaN and the infinities.
+        0xC000 | 0xD000 | 0xF000 => return Some(seed),
+        _ => return None,
+    }
+    let digits: Vec<u16> = digits.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect();
+    if digits.iter().any(|digit| *digit >= 10_000) {
+        return None;
+    }
+    let Some(first) = digits.iter().position(|digit| *digit != 0) else { return Some(seed.wrapping_sub(1)) };
+    let last = digits.iter().rposition(|digit| *digit != 0)?;
+    let weight = i64::from(i16::from_be_bytes([w0, w1])) - i64::try_from(first).ok()?;
+    // The server has them as native words.
+    let bytes: Vec<u8> = digits[first..=last].iter().flat_map(|digit| digit.to_le_bytes()).collect();
+    Some(hash_bytes(&bytes, seed) ^ weight.cast_unsigned())
 }
 
 /// bcTruelen (varchar.c)

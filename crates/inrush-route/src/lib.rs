@@ -2,15 +2,17 @@
 //!
 //! A partition of a hash-partitioned table can be loaded directly; the server then checks the bound of every row
 //! (ExecPartitionCheck), so that a wrong guess is an error and never a row in the wrong place. That does not hold
-//! for foreign tables, whose remote side knows nothing of the bound.
+//! for foreign tables, whose remote side knows nothing of the bound, nor for the shards of Citus, which have none.
 
 mod hash;
 mod kind;
 mod partitions;
+mod shards;
 
 pub use hash::{hash_bytes, hash_word};
 pub use kind::HashKind;
 pub use partitions::{Bound, Partitions};
+pub use shards::{Shard, Shards, shard_hash};
 
 /// HASH_PARTITION_SEED (partbounds.c / partition.h)
 pub const PARTITION_SEED: u64 = 0x7A5B_2236_7996_DCFD;
