@@ -116,7 +116,7 @@ impl Watched {
         eprintln!("{} | {:?} | ours {}", self.sentence(), ranked, self.report["profile"]["split"]);
         let named = plain(self.limit());
         let theirs = self.others.get(named).copied().unwrap_or_default();
-        assert!(theirs > ranked[0].1 - 0.15, "{} named, the others saw {ranked:?}", self.sentence());
+        assert!(theirs > ranked[0].1 - 0.1, "{} named, the others saw {ranked:?}", self.sentence());
         assert!((self.share(named) - theirs).abs() < 0.2, "{named}: {} and {theirs}", self.share(named));
     }
 }
@@ -194,7 +194,8 @@ fn commits_that_wait_for_the_disk() {
     let _alone = alone();
     let server = durable_server(15, &[]);
     let database = server.fresh_database();
-    let dir = place(&database, 60_000, "");
+    // Long enough for two samplers to see the same.
+    let dir = place(&database, 240_000, "");
     // A transaction for each few rows: what is left to wait for is the sync of WAL.
     let small = ["--jobs", "4", "--chunk", "4KiB", "--unit-bytes", "4KiB", "--unit-millis", "1"];
     watched(&database, &database.url(), dir.path(), &small).agrees();
