@@ -202,14 +202,7 @@ fn pass(tables: &mut Tables, args: &MaintainArgs, tell_all: bool) -> Result<bool
             Err(error) => {
                 worked = false;
                 let name = runtime.block_on(name_of(connection, relid))?;
-                let mut told = Error::new(error.code(), format!("table {name}: {}", error.fact()));
-                if let Some(state) = error.sqlstate_text() {
-                    told = told.sqlstate(state);
-                }
-                say::error(&match error.hint_text() {
-                    Some(hint) => told.hint(hint),
-                    None => told,
-                });
+                say::error(&error.about(&format!("table {name}")));
             }
         }
     }

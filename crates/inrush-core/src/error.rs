@@ -115,6 +115,13 @@ impl Error {
         self
     }
 
+    /// Says in front of the fact what it is about; all else stays.
+    #[must_use]
+    pub fn about(mut self, what: &str) -> Error {
+        self.0.fact = format!("{what}: {}", self.0.fact);
+        self
+    }
+
     /// Adds the SQLSTATE the server gave.
     #[must_use]
     pub fn sqlstate(mut self, sqlstate: impl Into<String>) -> Error {

@@ -184,35 +184,38 @@ impl Lane {
         let deadline = tokio::time::Instant::now() + linger.0;
         let mut attempts = Attempts::default();
         let (mut rows, mut bytes) = (0, 0);
-        let mut held = std::mem::take(&mut self.held);
-        let mut take = |work: LaneWork, held: &mut VecDeque<LaneWork>| {
+        // What is held back again comes before what was held back behind it.
+        let mut before = std::mem::take(&mut self.held);
+        let mut next = Some(first);
+        while let Some(work) = next {
             if attempts.suit(&work) {
                 let (more_rows, more_bytes) = work.load();
                 (rows, bytes) = (rows + more_rows, bytes + more_bytes);
                 unit.push(work);
             } else {
-                held.push_back(work);
+                self.held.push_back(work);
             }
-            (rows, bytes)
-        };
-        let (mut rows, mut bytes) = take(first, &mut self.held);
-        while rows < most_rows && bytes < most_bytes.0 {
-            let more = match held.pop_front().or_else(|| self.works.try_recv().ok()) {
-                Some(work) => Some(work),
-                None if bytes >= enough.0 || !self.held.is_empty() || self.settings.memory.is_full() => None,
-                None => {
-                    // Nothing more can come where what has come fills the memory: that is looked at now and then.
-                    let look = deadline.min(tokio::time::Instant::now() + LOOK);
-                    match tokio::time::timeout_at(look, self.works.recv()).await {
-                        Err(_) if look < deadline => continue,
-                        received => received.ok().flatten(),
-                    }
-                }
+            if rows >= most_rows || bytes >= most_bytes.0 {
+                break;
+            }
+            next = match before.pop_front().or_else(|| self.works.try_recv().ok()) {
+                None if bytes < enough.0 && self.held.is_empty() => self.more(deadline).await,
+                there => there,
             };
-            let Some(work) = more else { break };
-            (rows, bytes) = take(work, &mut self.held);
         }
-        self.held.append(&mut held);
+        self.held.append(&mut before);
+    }
+
+    /// Waits for more work. None comes where what has come fills the memory: that is looked at now and then.
+    async fn more(&mut self, deadline: tokio::time::Instant) -> Option<LaneWork> {
+        while !self.settings.memory.is_full() {
+            let look = deadline.min(tokio::time::Instant::now() + LOOK);
+            match tokio::time::timeout_at(look, self.works.recv()).await {
+                Err(_) if look < deadline => {}
+                received => return received.ok().flatten(),
+            }
+        }
+        None
     }
 
     /// Sees a unit through.

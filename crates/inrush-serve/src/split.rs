@@ -196,9 +196,8 @@ impl Splitter {
             return Ok(Some((Arc::clone(&reader.target), present)));
         }
         let decoded = reader.line(&body.bytes, content.clone(), &mut work.fields);
-        let table = reader.target.asked.clone();
         if let Err(bad) = decoded {
-            self.refuse(body, content, &table, &bad, work);
+            self.refuse(body, content, &reader.target.asked, &bad, work);
             return Ok(None);
         }
         if !reader.fills(&Record { input: &body.bytes, fields: &work.fields }, line) {
@@ -210,7 +209,7 @@ impl Splitter {
             match self.add_columns(&target, body, &added)? {
                 Drifted::Target(target) => return Ok(Some((target, reader.present_in(line)))),
                 Drifted::Refused(bad) => {
-                    self.refuse(body, content, &table, &bad, work);
+                    self.refuse(body, content, &reader.target.asked, &bad, work);
                     return Ok(None);
                 }
             }

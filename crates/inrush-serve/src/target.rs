@@ -3,7 +3,7 @@
 mod registry;
 mod shape;
 
-pub(crate) use registry::{Registry, Settings, peek};
+pub(crate) use registry::{AHEAD, Registry, Settings, peek};
 pub(crate) use shape::{Shape, Wish, is_line_time};
 
 use inrush_core::{Table, quote_ident};

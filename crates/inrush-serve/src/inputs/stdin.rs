@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// How long a part waits for more. Who writes all the time is back sooner.
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
@@ -66,8 +66,8 @@ pub(crate) async fn run(config: Stdin, source: Arc<Source>, feeder: Feeder) -> R
                 stop_reading = None;
                 continue;
             }
-            Some(stored) = under_way.join_next() => {
-                stored.unwrap_or_else(|e| Err(Error::new(Code::Internal, format!("standard input broke: {e}"))))?;
+            Some(ended) = under_way.join_next() => {
+                stored(ended)?;
                 continue;
             }
             records = whole.recv() => match records {
@@ -79,10 +79,15 @@ pub(crate) async fn run(config: Stdin, source: Arc<Source>, feeder: Feeder) -> R
         let memory = input.feeder.memory.take(records.bytes.len()).await;
         under_way.spawn(Arc::clone(&input).store(records, memory));
     }
-    while let Some(stored) = under_way.join_next().await {
-        stored.unwrap_or_else(|e| Err(Error::new(Code::Internal, format!("standard input broke: {e}"))))?;
+    while let Some(ended) = under_way.join_next().await {
+        stored(ended)?;
     }
     Ok(())
+}
+
+/// What became of records, from the task that had them stored.
+fn stored(ended: std::result::Result<Result<()>, JoinError>) -> Result<()> {
+    ended.unwrap_or_else(|e| Err(Error::new(Code::Internal, format!("standard input broke: {e}"))))
 }
 
 /// Where the rows come from, and who takes them.

@@ -4,7 +4,7 @@ use super::server;
 use crate::config::{Config, CreateTable, Into};
 use crate::inputs::http;
 use crate::session::connect_control;
-use crate::target::{Shape, Target, peek};
+use crate::target::{AHEAD, Shape, Target, peek};
 use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::catalog::{self, TableName};
 use inrush_sink::failure::server_error;
@@ -14,9 +14,6 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use tokio_postgres::Client;
-
-/// Windows that are made ahead in a table that an input makes (target/registry.rs).
-const AHEAD: u64 = 3;
 
 /// Looks at everything a configuration names without taking anything in: what it finds, line by line.
 ///

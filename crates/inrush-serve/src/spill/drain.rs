@@ -223,14 +223,8 @@ impl<'d> Drain<'d> {
                 None => self.settled = entry.next,
                 Some(error) if is_for_good(&error) => self.bury(&entry, &error).await?,
                 Some(error) => {
-                    let (code, at) = (error.code(), entry.position);
-                    let fact =
-                        format!("rows of {} at {at} are not stored: {}", entry.source.name, error.fact());
-                    let told = Error::new(code, fact);
-                    return Err(match error.hint_text() {
-                        Some(hint) => told.hint(hint),
-                        None => told,
-                    });
+                    let what = format!("rows of {} at {} are not stored", entry.source.name, entry.position);
+                    return Err(error.about(&what));
                 }
             }
             if self.moved.elapsed() >= BEHIND {

@@ -1,5 +1,6 @@
 //! Parts for one table: NDJSON and CSV.
 
+use super::naming::Naming;
 use super::reader::Reader;
 use super::{Drifted, Splitter, Work, new_columns};
 use crate::config::Unknown;
@@ -9,8 +10,6 @@ use inrush_core::{BadRecord, Record, Result};
 use inrush_decode::encoding;
 use std::ops::Range;
 use std::sync::Arc;
-
-use super::naming::Naming;
 
 /// A part, and the table it is for.
 struct Part<'p> {

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How long a table that was not found is not looked for again.
 const ABSENT_FOR: Duration = Duration::from_secs(2);
 
+/// Windows that are made ahead in a table that an input makes.
+pub(crate) const AHEAD: u32 = 3;
+
 /// What the registry must know of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -376,7 +379,7 @@ async fn make(
         keep: create.keep.map(|keep| span(keep.0)),
         max_size: None,
         min_free: None,
-        ahead: 3,
+        ahead: AHEAD,
         lanes: 1,
         key_column: None,
         tablespaces: Vec::new(),
