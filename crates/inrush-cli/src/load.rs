@@ -14,6 +14,7 @@ use std::sync::Arc;
 /// Loads; the exit code. `command` are the arguments to keep in the ledger.
 pub fn run(args: &LoadArgs, command: Vec<String>) -> Result<u8> {
     let mut options = args.options();
+    options.nodes = args.cluster.nodes.map()?;
     options.command = command;
     // Before the load: a report that cannot be written is no news to bring at its end.
     let mut reports = args.report.iter().map(|path| ReportFile::open(path)).collect::<Result<Vec<_>>>()?;

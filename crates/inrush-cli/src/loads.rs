@@ -5,6 +5,7 @@ use crate::grid::{Align, grid, pair};
 use crate::say;
 use crate::server::{IfAbsent, Server};
 use crate::words::shell_words;
+use inrush_cluster::{NodeMap, Settled, known_nodes, settle};
 use inrush_core::{Code, Error, Excerpt, Reject, Result};
 use inrush_load::{grouped, reject_json};
 use inrush_sink::connect::{Connected, connect};
@@ -67,6 +68,31 @@ impl OpenLedger {
             &say::note,
         );
         self.runtime.block_on(back)
+    }
+
+    /// Ends what dead loads have prepared on several servers. Loads that nobody works on are given up for it.
+    pub fn settle(&mut self, map: &NodeMap) -> Result<Settled> {
+        let (ledger, client) = (&self.ledger, &self.connection.client);
+        self.runtime.block_on(async {
+            let nodes = known_nodes(client).await?;
+            let first = settle(client, ledger, &self.conninfo, map, &nodes).await?;
+            let mut given_up = false;
+            for load in &first.others {
+                if ledger.connections(client, *load).await?.is_empty() {
+                    ledger.give_up(client, *load).await?;
+                    given_up = true;
+                }
+            }
+            if !given_up {
+                return Ok(first);
+            }
+            let second = settle(client, ledger, &self.conninfo, map, &nodes).await?;
+            Ok(Settled {
+                committed: first.committed + second.committed,
+                rolled_back: first.rolled_back + second.rolled_back,
+                ..second
+            })
+        })
     }
 
     pub fn load(&mut self, id_or_name: &str) -> Result<StoredLoad> {

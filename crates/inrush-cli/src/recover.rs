@@ -27,6 +27,18 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
+    let settled = open.settle(&args.nodes.map()?)?;
+    if settled.committed + settled.rolled_back > 0 {
+        say::note(&format!(
+            "{} on several servers ended: {} committed, {} rolled back",
+            counted(settled.committed + settled.rolled_back, "unit"),
+            settled.committed,
+            settled.rolled_back
+        ));
+    }
+    for left in &settled.left {
+        say::note(left);
+    }
     let named = args.finish.as_deref().or(args.undo.as_deref()).filter(|id| !id.is_empty());
     let mut left = Vec::new();
     for summary in open.list(i64::MAX)? {

@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const MIN_SEGMENT: usize = 64;
 
 /// Why a segment was refused: by a row of it, if the server said which.
-struct Refused {
-    row: Option<usize>,
-    refusal: RowFailure,
+pub(crate) struct Refused {
+    pub row: Option<usize>,
+    pub refusal: RowFailure,
 }
 
 impl Lane<'_> {
@@ -65,6 +65,7 @@ impl Lane<'_> {
             unit.held[i] = held;
             result?;
         }
+        self.finish_copies(unit).await?;
         self.commit(unit).await
     }
 
@@ -178,6 +179,9 @@ impl Lane<'_> {
         rows: Range<usize>,
         immediate: bool,
     ) -> Result<Result<(), Refused>, Failure> {
+        if let Some(spread) = &mut self.spread {
+            return spread.try_rows(self.job, unit, piece, rows, immediate).await;
+        }
         self.session.execute("SAVEPOINT inrush_rows").await?;
         let (mut main_rows, mut side_rows) = (Vec::new(), Vec::new());
         match self.copy_rows(piece, rows.clone(), immediate, &mut main_rows, &mut side_rows).await {

@@ -450,11 +450,11 @@ impl Lane<'_> {
                 let begun = if i < batch.num_rows() { encoding } else { started };
                 add_time(&job.progress.encode_nanos, begun.elapsed());
                 let sending = Instant::now();
-                if self.side.len() >= SIDE_LIMIT {
+                if self.spread.is_none() && self.side.len() >= SIDE_LIMIT {
                     self.finish_copies(unit).await?;
                     self.open_copy(unit, input).await?;
-                } else if self.out.len() >= self.message {
-                    self.flush().await?;
+                } else if self.out.len() >= self.message || !self.side.is_empty() && self.spread.is_some() {
+                    self.flush(input.shape).await?;
                 }
                 add_time(&job.progress.send_nanos, sending.elapsed());
                 if job.progress.stopping() == Stop::Abort {
@@ -462,6 +462,9 @@ impl Lane<'_> {
                 }
             }
             at += batch.num_rows() as u64;
+        }
+        if self.spread.is_some() {
+            self.flush(input.shape).await?;
         }
         if at != rows.end - rows.start {
             return Err(Failure::Fatal(Error::new(

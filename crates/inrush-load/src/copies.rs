@@ -23,7 +23,7 @@ pub(crate) struct MainCopy {
 impl Lane<'_> {
     /// Makes sure that the main COPY for this input's shape is open.
     pub async fn open_copy(&mut self, unit: &mut Unit, input: &InputPlan) -> Result<(), Failure> {
-        if self.copy.as_ref().is_some_and(|copy| copy.shape == input.shape) {
+        if self.spread.is_some() || self.copy.as_ref().is_some_and(|copy| copy.shape == input.shape) {
             return Ok(());
         }
         self.finish_copies(unit).await?;
@@ -39,8 +39,12 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Sends what has gathered for the main COPY.
-    pub async fn flush(&mut self) -> Result<(), Failure> {
+    /// Sends what has gathered for the main COPY; where rows go to nodes, what has gathered of this shape.
+    pub async fn flush(&mut self, shape: usize) -> Result<(), Failure> {
+        if let Some(spread) = &mut self.spread {
+            let format = self.job.plan.wire_of(shape);
+            return spread.take(self.job, shape, format, &mut self.out, &mut self.side).await;
+        }
         if self.copy.is_none() || self.out.is_empty() {
             return Ok(());
         }
@@ -70,12 +74,17 @@ impl Lane<'_> {
 
     /// Ends the main COPY, then sends the rows that go as text.
     pub async fn finish_copies(&mut self, unit: &mut Unit) -> Result<(), Failure> {
+        if let Some(spread) = &mut self.spread {
+            spread.finish(self.job).await?;
+            unit.stored = spread.stored;
+            return Ok(());
+        }
         let Some(copy) = &self.copy else { return Ok(()) };
         let shape = copy.shape;
         if copy.format == WireFormat::Binary {
             self.out.extend_from_slice(copy_binary::TRAILER);
         }
-        self.flush().await?;
+        self.flush(shape).await?;
         self.enter(Stage::Answer);
         if let Some(copy) = self.copy.take() {
             unit.stored += self.session.finish_copy(self.job, shape, copy.stream).await?;

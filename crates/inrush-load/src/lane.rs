@@ -12,7 +12,8 @@ use crate::job::{Job, Work};
 use crate::levers::{self, unique::Unmade};
 use crate::progress::{Stop, add_time};
 use crate::queue::Popped;
-use crate::session::Session;
+use crate::session::{Session, wait_until_gone};
+use crate::spread::Spread;
 use crate::unit::{Held, Unit};
 use inrush_core::{Chunk, Code, Error, Result};
 use inrush_profile::Stage;
@@ -47,6 +48,8 @@ pub(crate) struct Lane<'a> {
     pub buffers: Buffers,
     /// Rows for the COPY text beside the main COPY.
     pub side: Vec<u8>,
+    /// Nodes that rows are sent to, where they are not sent to the table.
+    pub spread: Option<Spread>,
 }
 
 /// How a unit is being sent.
@@ -69,7 +72,9 @@ impl<'a> Lane<'a> {
             // The server may have ended the early one since; another error comes again.
             None => Session::open(job, &gauge.0).await?,
         };
+        let spread = Spread::of(job, number, &session.connected.client).await?;
         Ok(Lane {
+            spread,
             job,
             session,
             feeds: HashMap::new(),
@@ -112,6 +117,9 @@ impl<'a> Lane<'a> {
             if self.job.progress.stopping() != Stop::No || self.job.is_surplus() {
                 break;
             }
+        }
+        if let (Some(spread), Some((ledger, _))) = (&self.spread, &self.job.ledger) {
+            ledger.forget(&self.session.connected.client, spread.told()).await?;
         }
         Ok(())
     }
@@ -210,10 +218,20 @@ impl<'a> Lane<'a> {
                             _ => lost(&error, self.job),
                         });
                     }
-                    self.reconnect().await?;
-                    if commit_sent && self.has_committed(&unit).await? {
+                    // A node may be lost, and not the session that decides: then nothing is decided.
+                    let here = self.spread.is_some() && self.session.execute("ROLLBACK").await.is_ok();
+                    if !here {
+                        self.reconnect().await?;
+                    }
+                    if commit_sent && !here && self.has_committed(&unit).await? {
+                        if let Some(spread) = &mut self.spread {
+                            spread.tell(self.job).await.map_err(Failure::into_error)?;
+                        }
                         self.account(&mut unit);
                         return Ok(());
+                    }
+                    if let Some(spread) = &mut self.spread {
+                        spread.roll_back().await;
                     }
                 }
             }
@@ -370,13 +388,16 @@ impl<'a> Lane<'a> {
             if ended {
                 break;
             }
-            if self.side.len() >= SIDE_LIMIT {
+            if self.spread.is_none() && self.side.len() >= SIDE_LIMIT {
                 self.finish_copies(unit).await?;
                 self.open_copy(unit, input).await?;
             } else {
-                self.flush().await?;
+                self.flush(input.shape).await?;
             }
             add_time(&job.progress.send_nanos, encoded.elapsed());
+        }
+        if self.spread.is_some() {
+            self.flush(input.shape).await?;
         }
         unit.sent += rows;
         job.progress.read(chunk.bytes.len() as u64, records);
@@ -412,6 +433,9 @@ impl<'a> Lane<'a> {
             if let Some(ledger) = &self.session.ledger {
                 ledger.fence(&self.session.connected.client).await?;
             }
+            if let Some(spread) = &mut self.spread {
+                spread.begin(self.job).await?;
+            }
         }
         add_time(&self.job.progress.commit_nanos, started.elapsed());
         Ok(())
@@ -422,8 +446,20 @@ impl<'a> Lane<'a> {
         let started = Instant::now();
         self.enter(Stage::Answer);
         unit.settle_left_out();
+        let prepared = match &mut self.spread {
+            Some(spread) => {
+                // A constraint that is checked so late may refuse a row, as with COMMIT.
+                unit.commit_sent = true;
+                spread.prepare().await?
+            }
+            None => None,
+        };
         if let Some(ledger) = &self.session.ledger {
             ledger.record(&self.session.connected.client, &unit.record).await?;
+        }
+        if let (Some(spread), Some(prepared), Some((ledger, _))) = (&self.spread, &prepared, &self.job.ledger)
+        {
+            ledger.decide(&self.session.connected.client, prepared, spread.told()).await?;
         }
         if self.job.plan.freeze {
             // All of it is committed at once.
@@ -434,6 +470,9 @@ impl<'a> Lane<'a> {
             // Deferred constraints are checked now: a row may be to blame.
             let committed = self.session.connected.client.batch_execute("COMMIT").await;
             committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
+            if let Some(spread) = &mut self.spread {
+                spread.tell(self.job).await?;
+            }
         }
         add_time(&self.job.progress.commit_nanos, started.elapsed());
         Ok(())
@@ -479,6 +518,9 @@ impl<'a> Lane<'a> {
     async fn roll_back(&mut self) -> bool {
         // Dropping an unfinished COPY sends CopyFail.
         self.copy = None;
+        if let Some(spread) = &mut self.spread {
+            spread.roll_back().await;
+        }
         let savepoint = self.job.plan.atomic && !self.job.plan.freeze;
         let statement = if savepoint { "ROLLBACK TO inrush_unit; RELEASE inrush_unit" } else { "ROLLBACK" };
         self.session.execute(statement).await.is_ok()
@@ -492,7 +534,7 @@ impl<'a> Lane<'a> {
         let limit = Duration::from_secs(self.job.plan.limits.reconnect_secs);
         loop {
             let attempt = match Session::open(self.job, &self.gauge.0).await {
-                Ok(session) => match session.wait_until_gone(&old).await {
+                Ok(session) => match wait_until_gone(&session.connected.client, &old).await {
                     Ok(()) => Ok(session),
                     Err(error) => Err(error),
                 },

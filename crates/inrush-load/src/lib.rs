@@ -29,6 +29,7 @@ mod report;
 mod run;
 mod session;
 mod shape;
+mod spread;
 mod target;
 mod unit;
 mod walwriter;
@@ -45,5 +46,5 @@ pub use options::{ColumnSpec, LedgerChoice, MaxRejects, OnConflict, Options, Sta
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};
 pub use rejects::reject_json;
-pub use report::{Failure, InputReport, Outcome, Report, Stages, Totals, VERSION, grouped};
+pub use report::{ClusterReport, Failure, InputReport, Outcome, Report, Stages, Totals, VERSION, grouped};
 pub use run::{Finished, run};

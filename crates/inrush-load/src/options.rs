@@ -56,6 +56,12 @@ pub struct Options {
     pub conflict_key: Option<Vec<String>>,
     /// Changes of the table that make the load faster.
     pub levers: LeverOptions,
+    /// Rows of a table on several servers go straight to where they belong.
+    pub bypass: bool,
+    /// Other ways to nodes than those the coordinator knows.
+    pub nodes: inrush_cluster::NodeMap,
+    /// Look afterwards whether every row of such a table is where it belongs.
+    pub audit: bool,
     /// Looks per second at what the load's backends wait for; `None` does not look.
     pub sample_hz: Option<u32>,
     /// The arguments of the command that asks for it, with absolute paths and without the server's name. The
@@ -186,6 +192,9 @@ impl Options {
             on_conflict: None,
             conflict_key: None,
             levers: LeverOptions::default(),
+            bypass: true,
+            nodes: inrush_cluster::NodeMap::default(),
+            audit: false,
             sample_hz: Some(inrush_profile::SamplerOptions::DEFAULT_HZ),
             command: Vec::new(),
         }

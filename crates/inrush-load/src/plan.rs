@@ -4,6 +4,7 @@ use crate::inputs::{InputPlan, Opened, open_inputs};
 use crate::levers::conflict::{Merge, Statements};
 use crate::options::{MaxRejects, Options, Via};
 use crate::shape::Shape;
+use crate::spread::SpreadPlan;
 use crate::unit::Held;
 use inrush_core::{Chunk, Code, Error, Format, Limits, Result, Table, TypeKind};
 use inrush_encode::copy_binary::CopyBinary;
@@ -76,6 +77,10 @@ pub(crate) struct Plan {
     pub sync_commit: Option<String>,
     /// All input fits one commit unit: it goes as one, on one connection.
     pub single_unit: bool,
+    /// Rows are sent to the nodes that they belong on.
+    pub spread: Option<Arc<SpreadPlan>>,
+    /// Why rows go through a coordinator.
+    pub through: Option<String>,
     pub pool: BufferPool,
 }
 
@@ -137,6 +142,8 @@ impl Plan {
             drop_cache: options.levers.drop_cache,
             sync_commit: options.levers.sync_commit.clone(),
             single_unit,
+            spread: None,
+            through: None,
         })
     }
 
@@ -163,6 +170,14 @@ impl Plan {
             (WirePath::CopyText, _) => WireFormat::Text,
             (WirePath::Direct, _) => WireFormat::Direct,
         }
+    }
+
+    /// Format of the COPY for rows of a shape that are sent to nodes: inputs share a shape only if they share that.
+    pub fn wire_of(&self, shape: usize) -> WireFormat {
+        self.inputs
+            .iter()
+            .find(|input| input.shape == shape)
+            .map_or(WireFormat::Text, |input| self.wire(input))
     }
 
     /// Bytes of a message to the server that are worth sending.

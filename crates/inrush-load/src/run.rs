@@ -13,6 +13,7 @@ use crate::progress::{Progress, Stop, add_time};
 use crate::reader::ReaderReport;
 use crate::rejects::RejectWriter;
 use crate::report::{Failure, Outcome, Report, grouped};
+use crate::spread;
 use crate::target;
 use crate::work::{Worked, starting_lanes, work};
 use inrush_core::{Code, Error, Reject, RelKind, Result};
@@ -131,6 +132,9 @@ pub fn run(
         }
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
+    if let Some((ledger, _)) = &load {
+        runtime.block_on(spread::settle(client, ledger, conninfo, options, &plan, notice))?;
+    }
     let (job, Worked { read: ReaderReport { ignored, changed }, sessions }) = loop {
         let job = Job::new(plan, Arc::clone(progress), conninfo.clone(), load);
         job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
@@ -166,10 +170,21 @@ pub fn run(
     if error.is_none() && !drained {
         error = runtime.block_on(finish(&mut control.client, &job, options, notice)).err();
     }
+    let mut audited = None;
+    if error.is_none() && !drained && options.audit {
+        match runtime.block_on(spread::audit(&control.client, conninfo, options, &job.plan)) {
+            Ok(audit) => audited = audit,
+            Err(failed) => error = Some(failed),
+        }
+    }
     let left = runtime.block_on(take_levers_back(&mut control.client, &job, error.as_ref(), drained, notice));
     let mut report = Report::new(options, &job.plan, &job.progress, &server);
     report.load = job.ledger.as_ref().map(|(_, load)| load.id);
     report.resumed = resumed;
+    error = error.or_else(|| audited.as_ref().and_then(|audit| spread::misplaced(&job.plan, audit)));
+    if let Some(cluster) = &mut report.cluster {
+        cluster.audit = audited;
+    }
     report.pulled = pulled;
     report.pulled.extend(job.take_pulled());
     if report.profile.is_some() {
@@ -295,6 +310,7 @@ async fn prepare(
     }
     plan.forbidding = checked.forbidding;
     direct::choose(client, options, facts.has_extension, &target, &mut plan).await?;
+    spread::choose(client, options, &facts.server_encoding, &mut plan).await?;
     for price in checked.price {
         notice(&price);
     }

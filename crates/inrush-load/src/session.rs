@@ -12,7 +12,7 @@ use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, serve
 use inrush_sink::ledger::UnitLedger;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use tokio_postgres::Statement;
+use tokio_postgres::{Client, Statement};
 
 /// Seconds to wait for the server process of a lost connection to end before it is terminated.
 const GONE_GRACE: Duration = Duration::from_secs(5);
@@ -133,40 +133,37 @@ impl Session {
         self.execute(&merge.empty).await?;
         Ok(merged)
     }
+}
 
-    /// Waits until a server process has ended, and ends it if it does not by itself: only then is it known
-    /// whether a COMMIT it had received took place.
-    pub async fn wait_until_gone(&self, backend: &Backend) -> Result<()> {
-        let started = Instant::now();
-        let mut terminated = false;
-        loop {
-            let there = self
-                .connected
-                .client
-                .query_opt(
-                    "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
-                    &[&backend.0, &backend.1],
-                )
+/// Waits until a server process has ended, and ends it if it does not by itself: only then is it known
+/// whether a COMMIT it had received took place.
+pub(crate) async fn wait_until_gone(client: &Client, backend: &Backend) -> Result<()> {
+    let started = Instant::now();
+    let mut terminated = false;
+    loop {
+        let there = client
+            .query_opt(
+                "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
+                &[&backend.0, &backend.1],
+            )
+            .await
+            .map_err(server_error)?;
+        if there.is_none() {
+            return Ok(());
+        }
+        if !terminated && started.elapsed() > GONE_GRACE {
+            client
+                .execute("SELECT pg_catalog.pg_terminate_backend($1)", &[&backend.0])
                 .await
                 .map_err(server_error)?;
-            if there.is_none() {
-                return Ok(());
-            }
-            if !terminated && started.elapsed() > GONE_GRACE {
-                self.connected
-                    .client
-                    .execute("SELECT pg_catalog.pg_terminate_backend($1)", &[&backend.0])
-                    .await
-                    .map_err(server_error)?;
-                terminated = true;
-            }
-            if started.elapsed() > GONE_GRACE * 6 {
-                return Err(Error::new(
-                    Code::ConnectionLost,
-                    format!("server process {} of a lost connection does not end", backend.0),
-                ));
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            terminated = true;
         }
+        if started.elapsed() > GONE_GRACE * 6 {
+            return Err(Error::new(
+                Code::ConnectionLost,
+                format!("server process {} of a lost connection does not end", backend.0),
+            ));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -8,6 +8,7 @@ use crate::levers;
 use crate::options::Options;
 use crate::reader::{self, ReaderReport};
 use crate::session::Session;
+use crate::spread;
 use crate::walwriter;
 use inrush_core::{Code, Error, Limits, Result};
 use inrush_profile::{Class, ClassTimes, SamplerOptions};
@@ -59,7 +60,8 @@ pub(crate) fn work(
         if let Some(hz) = job.plan.sample_hz {
             scope.spawn(move || sample(job, hz, notice));
         }
-        if !job.plan.table.unlogged {
+        // Where rows go to nodes, the coordinator has little WAL to write.
+        if !job.plan.table.unlogged && job.plan.spread.is_none() {
             scope.spawn(move || runtime.block_on(walwriter::nudge(client, job)));
         }
         let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(&job.plan.limits));
@@ -151,8 +153,11 @@ fn spawn_lane<'scope, 'env>(
 
 /// Works until there is nothing more to do. Gives the session, if the lane has come to its end with it.
 fn run_lane(job: &Job, number: usize, early: Option<Opening>) -> Result<Option<(Session, Runtime)>> {
+    // A session of a node goes on while its lane encodes: the early ones are driven by nobody then.
+    let early = early.filter(|_| job.plan.spread.is_none());
     let (early, runtime) = match early.and_then(Opening::line) {
         Some(Line { connected, runtime }) => (Some(connected), runtime),
+        None if job.plan.spread.is_some() => (None, spread::runtime()?),
         None => (None, ahead::runtime()?),
     };
     let session = runtime.block_on(async {

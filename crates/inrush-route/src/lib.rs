@@ -7,11 +7,13 @@
 mod hash;
 mod kind;
 mod partitions;
+mod ranges;
 mod shards;
 
 pub use hash::{hash_bytes, hash_word};
 pub use kind::HashKind;
 pub use partitions::{Bound, Partitions};
+pub use ranges::{End, Range, RangeKind, Ranges, parse_range};
 pub use shards::{Shard, Shards, shard_hash};
 
 /// HASH_PARTITION_SEED (partbounds.c / partition.h)

@@ -34,7 +34,7 @@ impl Bound {
 }
 
 /// Finds the partition of a hash.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partitions {
     bounds: Vec<Bound>,
     /// Which partition has each remainder of the greatest modulus.

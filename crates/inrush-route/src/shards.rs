@@ -45,8 +45,14 @@ impl Shards {
     /// The shard of a hash; `None` if no shard has it.
     #[inline]
     pub fn find(&self, hash: i32) -> Option<&Shard> {
-        let after = self.shards.partition_point(|shard| shard.min <= hash);
-        self.shards[..after].last().filter(|shard| hash <= shard.max)
+        self.index(hash).map(|index| &self.shards[index])
+    }
+
+    /// Its index in [`Shards::all`].
+    #[inline]
+    pub fn index(&self, hash: i32) -> Option<usize> {
+        let last = self.shards.partition_point(|shard| shard.min <= hash).checked_sub(1)?;
+        (hash <= self.shards[last].max).then_some(last)
     }
 
     /// All of them, by hash.

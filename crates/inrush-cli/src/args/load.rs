@@ -1,7 +1,7 @@
 //! `inrush load`
 
 use super::levers::LeverArgs;
-use super::{ServerArgs, values};
+use super::{ClusterArgs, ServerArgs, values};
 use clap::{Args, ValueEnum};
 use inrush_core::Limits;
 use inrush_load::{LedgerChoice, MaxRejects, Options, Stated, Via};
@@ -73,6 +73,9 @@ pub struct LoadArgs {
 
     #[command(flatten, next_help_heading = "Levers")]
     pub levers: LeverArgs,
+
+    #[command(flatten, next_help_heading = "Several servers")]
+    pub cluster: ClusterArgs,
 
     #[command(flatten, next_help_heading = "Speed and limits")]
     pub speed: SpeedArgs,
@@ -345,6 +348,8 @@ impl LoadArgs {
         options.max_rate = self.speed.max_rate;
         options.max_lag = self.speed.max_lag;
         options.sample_hz = (self.speed.sample_hz > 0).then_some(self.speed.sample_hz);
+        options.bypass = !self.cluster.no_bypass;
+        options.audit = self.cluster.audit;
         options.levers = self.levers.options();
         options.on_conflict = self.levers.on_conflict.map(|name| name.action());
         options.conflict_key.clone_from(&self.levers.conflict_key);

@@ -1,6 +1,6 @@
 //! `inrush loads` and `inrush recover`
 
-use super::{ServerArgs, values};
+use super::{NodeArgs, ServerArgs, values};
 use clap::{Args, Subcommand};
 use inrush_sink::ledger::Ledger;
 use std::ffi::OsString;
@@ -139,6 +139,9 @@ pub struct RecoverArgs {
 
     #[command(flatten)]
     pub ledger: LedgerArgs,
+
+    #[command(flatten)]
+    pub nodes: NodeArgs,
 
     /// Further options of `inrush load` for --finish
     #[arg(last = true, value_name = "LOAD OPTIONS", requires = "finish")]

@@ -2,6 +2,7 @@
 
 mod advise;
 mod bench;
+mod cluster;
 mod levers;
 mod load;
 mod loads;
@@ -15,6 +16,7 @@ mod watch;
 
 pub use advise::AdviseArgs;
 pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
+pub use cluster::{ClusterArgs, NodeArgs};
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};

@@ -31,6 +31,7 @@ pub(crate) fn report() -> Report {
         }],
         path: WirePath::CopyBinary,
         path_reason: "every column has a client encoder; the server parses nothing".into(),
+        cluster: None,
         atomic: false,
         totals: Totals { seconds: 60.0, bytes_in: 6_000_000_000, rows: 14_000_000, ..Totals::default() },
         stages: Stages { read: 6.0, encode: 21.0, send: 90.0, commit: 3.5, wait: 0.4, put_back: 0.0 },

@@ -54,6 +54,9 @@ pub struct Report {
     pub path: WirePath,
     /// Why this path.
     pub path_reason: String,
+    /// How rows got to the servers that have them, of a table on several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
     /// All rows or none, in one transaction.
     pub atomic: bool,
     /// Rows and bytes.
@@ -71,6 +74,53 @@ pub struct Report {
     pub levers: Vec<LeverAdvice>,
     /// Things the user should know.
     pub notes: Vec<String>,
+}
+
+/// How rows of a table on several servers got there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClusterReport {
+    /// Straight to where they belong.
+    pub bypassed: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Servers that have rows of the table; 0 where they were not asked for.
+    pub nodes: usize,
+    /// Shards or partitions.
+    pub places: usize,
+    /// Whether every row is where it belongs, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<inrush_cluster::Audit>,
+}
+
+impl ClusterReport {
+    fn of(plan: &Plan) -> Option<ClusterReport> {
+        let topology = plan.spread.as_ref().map(|spread| &spread.topology);
+        if topology.is_none() && plan.through.is_none() {
+            return None;
+        }
+        Some(ClusterReport {
+            bypassed: topology.is_some(),
+            reason: plan.through.clone(),
+            nodes: topology.map_or(0, |topology| topology.nodes.len()),
+            places: topology.map_or(0, |topology| topology.places.len()),
+            audit: None,
+        })
+    }
+
+    fn in_words(&self) -> String {
+        let mut words = match &self.reason {
+            None => format!("straight to {} shards on {} nodes", self.places, self.nodes),
+            Some(why) => format!("through the coordinator: {why}"),
+        };
+        if let Some(audit) = &self.audit {
+            let _ = match audit.misplaced {
+                0 => write!(words, "; each of {} rows is where its key leads", grouped(audit.rows)),
+                n => write!(words, "; {} OF {} ROWS ARE MISPLACED", grouped(n), grouped(audit.rows)),
+            };
+        }
+        words
+    }
 }
 
 /// How a load ended.
@@ -234,6 +284,7 @@ impl Report {
             inputs,
             path: plan.path,
             path_reason: plan.path_reason.clone(),
+            cluster: ClusterReport::of(plan),
             atomic: plan.atomic,
             totals: Totals {
                 seconds: progress.started.elapsed().as_secs_f64(),
@@ -395,6 +446,9 @@ impl Report {
                 self.path_reason
             ),
         );
+        if let Some(cluster) = &self.cluster {
+            line(&mut out, "cluster", cluster.in_words());
+        }
         if t.rows_as_text > 0 {
             line(
                 &mut out,

@@ -59,6 +59,8 @@ pub struct ConnInfo {
     /// What `client_encoding` or PGCLIENTENCODING says. The session itself always speaks UTF-8: the caller
     /// decides whether this names the encoding of its files.
     pub client_encoding: Option<String>,
+    /// The password file, whether or not it is there.
+    pub(crate) passfile: Option<PathBuf>,
     /// What was ignored while reading the settings and why, one fact each: to be shown to the user.
     pub warnings: Vec<String>,
 }
@@ -193,9 +195,13 @@ fn complete(mut options: Options, around: &Surroundings) -> Result<ConnInfo> {
             .map(str::to_owned),
         options: settings::session_options(&options, around),
         client_encoding: options.get_nonempty("client_encoding").map(str::to_owned),
+        passfile: match options.get_nonempty("passfile") {
+            Some(path) => Some(PathBuf::from(path)),
+            None => around.home().map(|home| home.join(".pgpass")),
+        },
         warnings: Vec::new(),
     };
-    add_passwords(&mut info, &options, around, &mut warnings);
+    add_passwords(&mut info, &options, &mut warnings);
     info.warnings = warnings;
     Ok(info)
 }
@@ -267,21 +273,15 @@ fn endpoint(name: &str, address: &str, port: u16) -> Result<Endpoint> {
 }
 
 /// The password given, else for each host the one its line of the password file has.
-fn add_passwords(info: &mut ConnInfo, options: &Options, around: &Surroundings, warnings: &mut Vec<String>) {
+fn add_passwords(info: &mut ConnInfo, options: &Options, warnings: &mut Vec<String>) {
     if let Some(password) = options.get_nonempty("password") {
         for host in &mut info.hosts {
             host.password = Some(password.to_owned());
         }
         return;
     }
-    let path = match options.get_nonempty("passfile") {
-        Some(path) => PathBuf::from(path),
-        None => match around.home() {
-            Some(home) => home.join(".pgpass"),
-            None => return,
-        },
-    };
-    let file = match passfile::read(&path) {
+    let Some(path) = info.passfile.as_deref() else { return };
+    let file = match passfile::read(path) {
         Ok(Some(file)) => file,
         Ok(None) => return,
         Err(warning) => return warnings.push(warning),
@@ -302,7 +302,57 @@ fn add_passwords(info: &mut ConnInfo, options: &Options, around: &Surroundings, 
     }
 }
 
+/// A server that another one named: what is `None` is as it was for the other.
+#[derive(Clone, Copy)]
+pub struct NodeAddress<'a> {
+    /// Host name, address, or directory of a Unix socket.
+    pub host: &'a str,
+    /// Port.
+    pub port: u16,
+    /// Database.
+    pub dbname: Option<&'a str>,
+    /// Role.
+    pub user: Option<&'a str>,
+    /// Password; else that of the password file for this server, else the one given for the other.
+    pub password: Option<&'a str>,
+}
+
 impl ConnInfo {
+    /// Settings for a server that this one has named.
+    pub fn at(&self, address: &NodeAddress<'_>) -> Result<ConnInfo> {
+        let mut info = self.clone();
+        info.dbname = address.dbname.unwrap_or(&self.dbname).to_owned();
+        info.user = address.user.unwrap_or(&self.user).to_owned();
+        info.target_session_attrs = TargetSessionAttrs::Any;
+        info.load_balance_hosts = false;
+        info.warnings = Vec::new();
+        let given = match address.password {
+            Some(password) => Some(password.to_owned()),
+            None => self.password_of(address, &info).or_else(|| {
+                let same = info.user == self.user;
+                self.hosts.iter().find_map(|host| host.password.clone()).filter(|_| same)
+            }),
+        };
+        info.hosts = vec![Host {
+            endpoint: endpoint(address.host, "", address.port)?,
+            port: address.port,
+            password: given,
+        }];
+        Ok(info)
+    }
+
+    /// What the password file has for a server.
+    fn password_of(&self, address: &NodeAddress<'_>, info: &ConnInfo) -> Option<String> {
+        let file = passfile::read(self.passfile.as_deref()?).ok()??;
+        let wanted = passfile::Wanted {
+            host: address.host,
+            port: address.port,
+            dbname: &info.dbname,
+            user: &info.user,
+        };
+        passfile::lookup(&file, &wanted)
+    }
+
     /// Settings for a server on a Unix socket that needs no password: the embedded one.
     pub fn unix(directory: impl Into<PathBuf>, port: u16, user: &str, dbname: &str) -> ConnInfo {
         ConnInfo {
@@ -318,6 +368,7 @@ impl ConnInfo {
             application_name: None,
             options: None,
             client_encoding: None,
+            passfile: None,
             warnings: Vec::new(),
         }
     }

@@ -20,6 +20,7 @@
 
 mod admin;
 mod levers;
+mod prepared;
 mod recover;
 mod schema;
 mod settings;
@@ -28,6 +29,7 @@ mod unit;
 
 pub use admin::{LoadSummary, UndoOutcome};
 pub use levers::{LeverStep, Settled};
+pub use prepared::PreparedUnit;
 pub use recover::LoadConnection;
 pub use settings::AppliedSetting;
 pub use unit::{RangeDone, UnitLedger, UnitRecord};

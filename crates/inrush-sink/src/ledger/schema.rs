@@ -6,7 +6,7 @@ use inrush_core::{Code, Error, Result, quote_ident};
 use tokio_postgres::Client;
 
 /// Version of the tables this program writes. Raise it together with an upgrade step.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 
 /// The tables of version 1. `$schema` is replaced. Column by column:
 /// `loads.key` hash of what makes two commands the same load; `incarnation` `oid:filenode` of the target's
@@ -75,7 +75,7 @@ CREATE UNLOGGED TABLE $schema.rejects_unlogged (LIKE $schema.rejects INCLUDING A
 
 /// What makes version n + 2 from version n + 1: a new ledger goes the same way. A step may only add what programs
 /// of the version before pass over: one of their loads may be running.
-const UPGRADES: [&str; 2] = [
+const UPGRADES: [&str; 3] = [
     // `levers`: changes that a load has made to its table and that have to be taken back, in the order they were
     // made; `settings`: what `inrush advise --apply` has set, and what was set before (null: nothing).
     r"
@@ -201,6 +201,19 @@ CREATE TABLE $schema.dead_letters (
 CREATE INDEX dead_letters_at ON $schema.dead_letters (at);
 CREATE INDEX dead_letters_from ON $schema.dead_letters (source, partition);
 CREATE UNLOGGED TABLE $schema.dead_letters_unlogged (LIKE $schema.dead_letters INCLUDING ALL);
+",
+    // Units on several servers. `origin`: tells what this ledger has prepared on a node from what others have. `prepared`:
+    // units whose transactions are to be committed, on these nodes; a row goes when all have been told.
+    r"
+CREATE TABLE $schema.origin (id text NOT NULL);
+INSERT INTO $schema.origin
+  VALUES (pg_catalog.left(pg_catalog.replace(pg_catalog.gen_random_uuid()::text, '-', ''), 16));
+CREATE TABLE $schema.prepared (
+  gid text PRIMARY KEY,
+  load_id bigint NOT NULL,
+  nodes text[] NOT NULL,
+  at timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
 ",
 ];
 const _: () = assert!(UPGRADES.len() as i32 == VERSION - 1);

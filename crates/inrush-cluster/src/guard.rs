@@ -1,0 +1,234 @@
+//! The locks on the coordinator that keep the rows of a table where they are.
+//!
+//! They are those of a plain `COPY`: on Citus a COPY without a row, which locks the table (RowExclusiveLock) and the metadata
+//! of all its shards (ShareLock), and needs no more than INSERT. Moves, splits, rewrites (alter_distributed_table,
+//! undistribute_table) and changes of the table wait for it, and it for them. Elsewhere LOCK TABLE, which takes the
+//! partitions too: nobody detaches one, or makes it a table of another server.
+//!
+//! PREPARE TRANSACTION keeps locks without a session, over a crash of the server. A prepared guard is what makes it safe to
+//! tell the nodes one after another, whoever dies. Citus refuses to prepare what its own COPY was part of, unless in a
+//! session that it takes for one of its own, by the name of the application
+//! (transaction_management.c, EnsurePrepareTransactionIsAllowed; backend_data.c, DetermineCitusBackendType): the
+//! guard takes that name for this one statement. There is nothing of Citus in the transaction but locks.
+
+use crate::find::{Found, find_again};
+use crate::raw::Raw;
+use crate::topology::Kind;
+use futures_util::SinkExt;
+use inrush_core::{Code, Error, Result, Table, quote_ident, quote_literal};
+use inrush_sink::connect::{Connected, connect};
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::failure::{Failure, server_error};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+/// How long one attempt waits for a lock.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// A session of the coordinator that holds the locks.
+#[derive(Debug)]
+pub struct Guard {
+    connected: Connected,
+    backend: (i32, String),
+    table: Table,
+    column: String,
+    kind: Kind,
+    /// On Citus: the name of one of its own sessions, with this one's number.
+    internal: Option<String>,
+    /// Whether the server takes prepared transactions at all.
+    prepares: bool,
+}
+
+impl Guard {
+    /// Connects. `column` is one that the role may fill.
+    pub async fn connect(
+        coordinator: &ConnInfo,
+        application: &str,
+        table: &Table,
+        column: &str,
+        kind: Kind,
+    ) -> Result<Guard> {
+        let connected = connect(coordinator, application).await?;
+        let client = &connected.client;
+        let own =
+            "SELECT pid, backend_start::text, pg_catalog.current_setting('max_prepared_transactions') <> '0'
+                     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
+        let row = client.query_one(own, &[]).await.map_err(server_error)?;
+        let internal = match kind {
+            Kind::Citus => {
+                let number = "SELECT 'citus_internal gpid=' || pg_catalog.citus_backend_gpid()::text";
+                Some(client.query_one(number, &[]).await.map_err(server_error)?.get(0))
+            }
+            Kind::Partitions => None,
+        };
+        Ok(Guard {
+            backend: (row.get(0), row.get(1)),
+            prepares: row.get(2),
+            connected,
+            table: table.clone(),
+            column: column.to_owned(),
+            kind,
+            internal,
+        })
+    }
+
+    /// Process ID and start of its server process.
+    pub fn backend(&self) -> &(i32, String) {
+        &self.backend
+    }
+
+    /// Whether it outlives its session once it is prepared. If not, a crash of the coordinator between the ledger's
+    /// commit and the nodes' lets go of it.
+    pub fn prepares(&self) -> bool {
+        self.prepares
+    }
+
+    /// Takes the locks, and reads behind them where the rows belong. While somebody else holds one of them,
+    /// `waits` is asked from time to time, with how long it has been, whether to go on waiting.
+    pub async fn take(&mut self, waits: &dyn Fn(Duration) -> bool) -> Result<Found, Failure> {
+        let started = Instant::now();
+        loop {
+            match self.lock().await {
+                Ok(()) => break,
+                Err(error) if error.code().is_some_and(|state| state.code() == "55P03") => {
+                    self.roll_back().await?;
+                    if !waits(started.elapsed()) {
+                        return Err(Failure::Fatal(Error::new(Code::Interrupted, "the load was stopped")));
+                    }
+                }
+                Err(error) => return Err(self.connected.failure(&error)),
+            }
+        }
+        // A statement of its own, begun behind the locks.
+        find_again(&self.connected.client, &self.table, self.kind).await.map_err(|error| {
+            match self.connected.ended() {
+                Some(ended) => self.connected.failure(ended),
+                None => Failure::Fatal(error),
+            }
+        })
+    }
+
+    async fn lock(&self) -> Result<(), tokio_postgres::Error> {
+        let client = &self.connected.client;
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = {}",
+            WAIT.as_millis()
+        );
+        client.batch_execute(&begin).await?;
+        let table = self.table.qualified();
+        match self.kind {
+            Kind::Citus => {
+                let copy = format!("COPY {table} ({}) FROM STDIN", quote_ident(&self.column));
+                let mut sink = pin!(client.copy_in::<_, bytes::Bytes>(&copy).await?);
+                sink.close().await
+            }
+            Kind::Partitions => {
+                client.batch_execute(&format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).await
+            }
+        }
+    }
+
+    /// Makes the locks outlive the session. An error says that they were not held all along, or may not be held now.
+    pub async fn prepare(&mut self, gid: &str) -> Result<(), Failure> {
+        let name = self
+            .internal
+            .as_ref()
+            .map_or(String::new(), |name| format!("SET LOCAL application_name = {}; ", quote_literal(name)));
+        self.execute(&format!("{name}PREPARE TRANSACTION {}", quote_literal(gid))).await
+    }
+
+    /// Whether the locks are held, of a guard that is not prepared.
+    pub async fn is_held(&mut self) -> Result<(), Failure> {
+        // In the same session, and not after an error: so in the same transaction.
+        self.execute("SAVEPOINT inrush_held; RELEASE inrush_held").await
+    }
+
+    /// Lets go of the locks. If it was prepared, by its name.
+    pub async fn end(&mut self, prepared: Option<&str>) -> Result<(), Failure> {
+        match prepared {
+            Some(gid) => self.execute(&format!("COMMIT PREPARED {}", quote_literal(gid))).await,
+            None => self.execute("COMMIT").await,
+        }
+    }
+
+    /// Lets go of the locks, whatever has become of the transaction.
+    pub async fn roll_back(&mut self) -> Result<(), Failure> {
+        self.execute("ROLLBACK").await
+    }
+
+    /// What the server makes of a text, as the type's send function gives it. The inner error is about the text:
+    /// SQLSTATE and message.
+    pub async fn value(
+        &mut self,
+        cast: &str,
+        text: &str,
+    ) -> Result<std::result::Result<Option<Vec<u8>>, (String, String)>, Failure> {
+        let client = &self.connected.client;
+        self.execute("SAVEPOINT inrush_value").await?;
+        match client.query_one(&format!("SELECT ($1::text)::{cast}"), &[&text]).await {
+            Ok(row) => {
+                self.execute("RELEASE inrush_value").await?;
+                Ok(Ok(row.get::<_, Option<Raw>>(0).map(|raw| raw.0)))
+            }
+            Err(error) => {
+                let Some(said) = error.as_db_error() else { return Err(self.connected.failure(&error)) };
+                let said = (said.code().code().to_owned(), said.message().to_owned());
+                self.execute("ROLLBACK TO inrush_value; RELEASE inrush_value").await?;
+                Ok(Err(said))
+            }
+        }
+    }
+
+    /// Values of `columns` defaults for some rows, by a query that gives them first as they are and then as text: each row
+    /// as COPY binary has them, and as COPY text has them behind other columns.
+    pub async fn defaults(
+        &mut self,
+        sql: &str,
+        rows: i64,
+        columns: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
+        // Functions of the user's find what they find in a session of his.
+        self.execute("SET LOCAL search_path TO DEFAULT").await?;
+        let given = self.connected.client.query(sql, &[&rows]).await;
+        let given = given.map_err(|error| self.connected.failure(&error))?;
+        Ok(given
+            .iter()
+            .map(|row| {
+                let (mut binary, mut text) = (Vec::new(), Vec::new());
+                for column in 0..columns {
+                    match row.get::<_, Option<Raw>>(column) {
+                        None => binary.extend_from_slice(&(-1_i32).to_be_bytes()),
+                        Some(Raw(value)) => {
+                            let length = i32::try_from(value.len()).unwrap_or(i32::MAX);
+                            binary.extend_from_slice(&length.to_be_bytes());
+                            binary.extend_from_slice(&value);
+                        }
+                    }
+                    text.push(b'\t');
+                    match row.get::<_, Option<&str>>(columns + column) {
+                        None => text.extend_from_slice(b"\\N"),
+                        Some(value) => escape(value, &mut text),
+                    }
+                }
+                (binary, text)
+            })
+            .collect())
+    }
+
+    async fn execute(&self, sql: &str) -> Result<(), Failure> {
+        self.connected.client.batch_execute(sql).await.map_err(|e| self.connected.failure(&e))
+    }
+}
+
+/// As COPY text has a value (copyfromparse.c, CopyReadAttributesText).
+fn escape(value: &str, out: &mut Vec<u8>) {
+    for byte in value.bytes() {
+        match byte {
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            byte => out.push(byte),
+        }
+    }
+}

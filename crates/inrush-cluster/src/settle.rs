@@ -1,0 +1,223 @@
+//! What a dead client has prepared is ended: committed if the ledger has the unit, rolled back if it has not.
+//!
+//! Nobody else may commit the unit meanwhile. A load's epoch is raised when a run takes it over, or gives it up, and the
+//! ledger takes no unit of an earlier epoch; so units of earlier epochs, and of loads that the ledger does not have,
+//! are decided for good. Units of the current epoch are somebody's, and are left alone.
+//!
+//! A server process of a dead client may still be about to prepare. It is told by its application name, and ended first.
+
+use crate::gid::{Gid, Part};
+use crate::{Node, NodeMap};
+use inrush_core::{Code, Error, Result, quote_literal};
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::failure::server_error;
+use inrush_sink::ledger::Ledger;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+/// How long a server process that was told to end may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Units that were committed.
+    pub committed: u64,
+    /// Units that were rolled back.
+    pub rolled_back: u64,
+    /// Loads that have units of their current epoch, which whoever works on them ends.
+    pub others: BTreeSet<i64>,
+    /// What could not be done: nodes that cannot be reached.
+    pub left: Vec<String>,
+}
+
+/// The name of sessions on nodes, by which whoever settles finds them.
+pub fn application(load: i64, epoch: i32, origin: &str) -> String {
+    // At most 63 bytes (NAMEDATALEN).
+    format!("inrush load {load}.{epoch} {origin}")
+}
+
+/// Ends what earlier epochs have left on these nodes. `client` is a session of the coordinator, driven by the caller.
+///
+/// Nodes that cannot be reached are named in [`Settled::left`], and what they have is settled another time: what is
+/// prepared there keeps its locks meanwhile.
+pub async fn settle(
+    client: &Client,
+    ledger: &Ledger,
+    coordinator: &ConnInfo,
+    map: &NodeMap,
+    nodes: &[Node],
+) -> Result<Settled> {
+    let origin = ledger.origin(client).await?;
+    let mut settled = Settled::default();
+    let mut sessions = Vec::new();
+    // The coordinator has the guards, and perhaps places.
+    let own = Node { name: "coordinator".into(), address: None };
+    let others = nodes.iter().filter(|node| node.address.is_some());
+    let mut silent: Vec<String> = Vec::new();
+    for node in std::iter::once(&own).chain(others) {
+        match node.connect(coordinator, map, "inrush recover", &[]).await {
+            Ok(session) => sessions.push((node, session)),
+            Err(error) => {
+                silent.push(node.name.clone());
+                settled.left.push(format!("node {node} cannot be reached: {}", error.fact()));
+            }
+        }
+    }
+    // What there is at most: epochs are asked for once, and before anything is looked at.
+    let mut epochs: BTreeMap<i64, Option<i32>> = BTreeMap::new();
+    for (_, session) in &sessions {
+        end_dead(client, ledger, &session.connected.client, &origin, &mut epochs).await?;
+    }
+    let mut units: BTreeMap<Gid, Vec<(usize, String, Part)>> = BTreeMap::new();
+    for (number, (_, session)) in sessions.iter().enumerate() {
+        let sql = "SELECT gid FROM pg_catalog.pg_prepared_xacts
+                    WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)";
+        let rows =
+            session.connected.client.query(sql, &[&Gid::prefix(&origin)]).await.map_err(server_error)?;
+        for row in rows {
+            let name: String = row.get(0);
+            if let Some((gid, part)) = Gid::parse(&name) {
+                units.entry(gid).or_default().push((number, name, part));
+            }
+        }
+    }
+    // Behind the list: whatever is decided later is of an epoch that is somebody's.
+    for gid in units.keys() {
+        epoch(client, ledger, gid.load, &mut epochs).await?;
+    }
+    let decided = ledger.decided(client).await?;
+    for (gid, mut parts) in units {
+        if epochs.get(&gid.load).copied().flatten().is_some_and(|now| gid.epoch >= now) {
+            settled.others.insert(gid.load);
+            continue;
+        }
+        let commit = ledger.is_decided(client, &gid.to_string()).await?;
+        // The guard last, and only when every node has been told.
+        parts.sort_by_key(|(_, _, part)| *part);
+        let nodes =
+            decided.iter().find(|unit| unit.gid == gid.to_string()).map_or(&[][..], |unit| &unit.nodes);
+        let untold = commit && nodes.iter().any(|node| silent.contains(node));
+        for (number, name, part) in parts {
+            if part == Part::Guard && untold {
+                continue;
+            }
+            let verb = if commit { "COMMIT" } else { "ROLLBACK" };
+            end(&sessions[number].1.connected.client, verb, &name).await?;
+        }
+        if commit {
+            settled.committed += 1;
+        } else {
+            settled.rolled_back += 1;
+        }
+    }
+    // Of a decided unit nothing is prepared any more where we have been.
+    let mut told = Vec::new();
+    for unit in decided {
+        let old = match Gid::parse(&format!("{}_guard", unit.gid)) {
+            Some((gid, _)) => {
+                epoch(client, ledger, gid.load, &mut epochs).await?.is_none_or(|now| gid.epoch < now)
+            }
+            None => false,
+        };
+        match unit.nodes.iter().find(|name| silent.contains(name) || !known(name, &own, nodes)) {
+            None if old => told.push(unit.gid),
+            Some(name) if old => settled
+                .left
+                .push(format!("unit {} is committed, and node {name} has not been told", unit.gid)),
+            _ => {}
+        }
+    }
+    ledger.forget(client, &told).await?;
+    Ok(settled)
+}
+
+fn known(name: &str, own: &Node, nodes: &[Node]) -> bool {
+    own.name == name || nodes.iter().any(|node| node.name == name)
+}
+
+async fn epoch(
+    client: &Client,
+    ledger: &Ledger,
+    load: i64,
+    epochs: &mut BTreeMap<i64, Option<i32>>,
+) -> Result<Option<i32>> {
+    if let Some(known) = epochs.get(&load) {
+        return Ok(*known);
+    }
+    let now = ledger.epoch(client, load).await?;
+    epochs.insert(load, now);
+    Ok(now)
+}
+
+/// Ends sessions on a node whose epoch is over, and waits until they have gone.
+async fn end_dead(
+    client: &Client,
+    ledger: &Ledger,
+    node: &Client,
+    origin: &str,
+    epochs: &mut BTreeMap<i64, Option<i32>>,
+) -> Result<()> {
+    let started = Instant::now();
+    let mut ended: Vec<i32> = Vec::new();
+    loop {
+        let sql = "SELECT pid, application_name FROM pg_catalog.pg_stat_activity
+                    WHERE datname = pg_catalog.current_database() AND application_name LIKE 'inrush load %'
+                      AND pid <> pg_catalog.pg_backend_pid()";
+        let mut dead = Vec::new();
+        for row in node.query(sql, &[]).await.map_err(server_error)? {
+            let Some((load, of)) = parse_application(row.get(1), origin) else { continue };
+            if epoch(client, ledger, load, epochs).await?.is_none_or(|now| of < now) {
+                dead.push(row.get::<_, i32>(0));
+            }
+        }
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let new: Vec<i32> = dead.iter().copied().filter(|pid| !ended.contains(pid)).collect();
+        if !new.is_empty() {
+            let sql = "SELECT pg_catalog.pg_terminate_backend(p) FROM pg_catalog.unnest($1::int[]) p";
+            node.query(sql, &[&new]).await.map_err(server_error)?;
+            ended.extend(new);
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(Error::new(
+                Code::Ledger,
+                format!("{} sessions of a dead load do not end on a node", dead.len()),
+            )
+            .hint("End them with pg_terminate_backend, and try again."));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Load and epoch of a session on a node, by its application name.
+fn parse_application(name: &str, origin: &str) -> Option<(i64, i32)> {
+    let (of, from) = name.strip_prefix("inrush load ")?.split_once(' ')?;
+    let (load, epoch) = of.split_once('.')?;
+    (from == origin).then_some((load.parse().ok()?, epoch.parse().ok()?))
+}
+
+/// Ends a prepared transaction. That it is not there any more is as good.
+async fn end(client: &Client, verb: &str, name: &str) -> Result<()> {
+    match client.batch_execute(&format!("{verb} PREPARED {}", quote_literal(name))).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.code().is_some_and(|state| state.code() == "42704") => Ok(()),
+        Err(error) => Err(server_error(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_told_by_their_name() {
+        let name = application(7, 2, "ab12d5");
+        assert_eq!(parse_application(&name, "ab12d5"), Some((7, 2)));
+        assert_eq!(parse_application(&name, "ab12d6"), None);
+        assert_eq!(parse_application("inrush load", "ab12d5"), None);
+        assert!(application(i64::MAX, i32::MAX, "0123456789abcdefd4294967295").len() <= 63);
+    }
+}

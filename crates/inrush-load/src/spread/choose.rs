@@ -1,0 +1,101 @@
+//! Whether rows go straight to where they belong, decided before the first one is sent.
+
+use super::router::Router;
+use super::{SpreadPlan, fill};
+use crate::levers::LeverOptions;
+use crate::options::{LedgerChoice, Options, Via};
+use crate::plan::{Plan, WirePath};
+use inrush_cluster::{Found, NodeSession, find};
+use inrush_core::{Code, Error, Result};
+use inrush_encode::copy_binary::CopyBinary;
+use std::sync::Arc;
+use tokio_postgres::Client;
+
+/// Looks where the rows of the target are, and says in the plan how they get there. `encoding` is the server's.
+pub(crate) async fn choose(
+    client: &Client,
+    options: &Options,
+    encoding: &str,
+    plan: &mut Plan,
+) -> Result<()> {
+    let topology = match find(client, &plan.table).await? {
+        Found::Here => return Ok(()),
+        Found::Coordinator(why) => {
+            plan.through = Some(why);
+            return Ok(());
+        }
+        Found::Direct(topology) => *topology,
+    };
+    if let Some(why) = against(options, plan) {
+        plan.through = Some(why);
+        return Ok(());
+    }
+    let utf8 = matches!(encoding, "UTF8" | "SQL_ASCII");
+    let mut fills = Vec::new();
+    for shape in &plan.shapes {
+        let filled = fill::of(client, &plan.table, shape, topology.kind).await?;
+        if let Err(why) = Router::new(plan, shape, &filled, &topology, utf8) {
+            plan.through = Some(why);
+            return Ok(());
+        }
+        fills.push(Arc::new(filled));
+    }
+    let column = topology
+        .keys
+        .first()
+        .cloned()
+        .or_else(|| plan.shapes.first()?.columns.first().map(|c| c.name.clone()));
+    let column =
+        column.ok_or_else(|| Error::new(Code::Internal, "a table without a column to lock it by"))?;
+    let mut settings = NodeSession::settings(client).await?;
+    // Units of two lanes may wait for each other on different nodes, which none of them can see.
+    settings.push(("lock_timeout".into(), "10s".into()));
+    if let Some(value) = &plan.sync_commit {
+        settings.push(("synchronous_commit".into(), value.clone()));
+    }
+    // Blocks for the extension are made for one table; places have their own.
+    if plan.path == WirePath::Direct {
+        let binary =
+            plan.shapes.iter().all(|s| s.columns.iter().all(|column| CopyBinary::supports(&column.ty)));
+        plan.path = if binary { WirePath::CopyBinary } else { WirePath::CopyText };
+        plan.layouts.clear();
+        plan.path_reason = "rows are sent to several tables at once".into();
+    }
+    plan.extension_missing = false;
+    // Its waits are those of the coordinator, which has nothing to do.
+    plan.sample_hz = None;
+    plan.spread = Some(Arc::new(SpreadPlan {
+        topology: Arc::new(topology),
+        settings,
+        column,
+        fills,
+        map: options.nodes.clone(),
+        utf8,
+    }));
+    Ok(())
+}
+
+/// What the load itself has against it.
+fn against(options: &Options, plan: &Plan) -> Option<String> {
+    if !options.bypass {
+        return Some("asked for with --no-bypass".into());
+    }
+    if options.ledger == LedgerChoice::None {
+        return Some("without a ledger nothing could decide a unit on several nodes".into());
+    }
+    if plan.atomic {
+        return Some("all rows are one transaction".into());
+    }
+    if options.on_conflict.is_some() {
+        return Some("rows are merged with --on-conflict".into());
+    }
+    if options.levers != LeverOptions::default() {
+        return Some("levers change the table as a whole".into());
+    }
+    if options.via == Via::Direct {
+        return Some("asked for with --via direct".into());
+    }
+    plan.encoding
+        .as_ref()
+        .map(|encoding| format!("the server recodes {encoding}, and would hash other bytes"))
+}

@@ -1,0 +1,626 @@
+//! A lane whose rows go straight to the nodes that they belong on.
+//!
+//! The lane encodes as always. Then each row is looked at once more, for its key, and goes into the buffer of its place;
+//! a buffer of a megabyte is one COPY there. Sessions of nodes work on their own meanwhile: while one stores, the lane
+//! encodes for another.
+//!
+//! A unit ends in five steps; inrush-cluster says why it holds. 1. Every node prepares what it has. 2. The guard is
+//! prepared. 3. The ledger commits: this decides. 4. Every node is told. 5. The guard ends.
+
+mod careful;
+mod choose;
+mod fill;
+mod router;
+mod session;
+mod settle;
+
+pub(crate) use choose::choose;
+pub(crate) use settle::{audit, misplaced, settle};
+
+use crate::job::Job;
+use crate::plan::Plan;
+use crate::progress::Stop;
+use fill::{Fill, Pool};
+use futures_util::future::join_all;
+use inrush_cluster::{Found, Gid, Guard, Node, NodeMap, Part, Place, Topology, application};
+use inrush_core::{Code, Error, Result};
+use inrush_sink::copy::WireFormat;
+use inrush_sink::failure::{Failure, RowFailure};
+use inrush_sink::ledger::PreparedUnit;
+use router::{Router, Spot, binary_row};
+use session::{Send, Session, Stand};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// Bytes gathered for a place before they are sent: smaller COPYs cost a node more than they carry.
+const BUFFER: usize = 1 << 20;
+
+/// Of a plan, what rows that are sent to nodes need.
+pub(crate) struct SpreadPlan {
+    pub topology: Arc<Topology>,
+    /// Settings that decide what text means, for sessions on nodes.
+    pub settings: Vec<(String, String)>,
+    /// A column that the role may fill, to lock the table by.
+    pub column: String,
+    /// By shape, the columns that the coordinator fills.
+    pub fills: Vec<Arc<Vec<Fill>>>,
+    pub map: NodeMap,
+    /// Whether text is in the database as it is sent.
+    pub utf8: bool,
+}
+
+/// What drives the connections of a lane: sessions of nodes go on while the lane encodes.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    built.map_err(|e| Error::new(Code::Internal, format!("cannot start a lane's runtime: {e}")))
+}
+
+/// Rows gathered for a place.
+#[derive(Default)]
+struct Gathered {
+    main: Vec<u8>,
+    text: Vec<u8>,
+}
+
+/// A session of a node: here, or at work.
+enum Slot {
+    Absent,
+    Here(Box<Session>),
+    Working(JoinHandle<(Box<Session>, Result<u64, Failure>)>),
+}
+
+/// A session that was lost when it may have been prepared.
+struct Doubt {
+    node: Node,
+    backend: (i32, String),
+    gid: String,
+}
+
+/// The part of a lane that knows nodes.
+pub(crate) struct Spread {
+    plan: Arc<SpreadPlan>,
+    /// As of the guard that is held.
+    topology: Arc<Topology>,
+    places: Vec<Arc<Place>>,
+    origin: String,
+    /// What sessions on nodes are called.
+    application: String,
+    guard: Option<Guard>,
+    guard_prepared: bool,
+    slots: Vec<Slot>,
+    gathered: Vec<Gathered>,
+    /// By shape.
+    routers: Vec<Router>,
+    pools: Vec<Pool>,
+    columns: Vec<Arc<Vec<String>>>,
+    /// The shape of what is gathered.
+    shape: usize,
+    lane: usize,
+    units: u64,
+    gid: Option<Gid>,
+    /// The ledger has the unit: nothing of it may be rolled back any more.
+    decided: bool,
+    /// Units that every node has been told of, and that the ledger may forget.
+    told: Vec<String>,
+    doubts: Vec<Doubt>,
+    /// Rows that nodes have stored, of the unit.
+    pub stored: u64,
+}
+
+impl Spread {
+    /// For a lane, if rows of the load are sent to nodes.
+    pub async fn of(job: &Job, lane: usize, client: &tokio_postgres::Client) -> Result<Option<Spread>> {
+        let (Some(plan), Some((ledger, load))) = (&job.plan.spread, &job.ledger) else { return Ok(None) };
+        let origin = ledger.origin(client).await?;
+        let mut spread = Spread {
+            plan: Arc::clone(plan),
+            topology: Arc::clone(&plan.topology),
+            places: Vec::new(),
+            application: application(load.id, load.epoch, &origin),
+            origin,
+            guard: None,
+            guard_prepared: false,
+            slots: Vec::new(),
+            gathered: Vec::new(),
+            routers: Vec::new(),
+            pools: job.plan.shapes.iter().map(|_| Pool::default()).collect(),
+            columns: Vec::new(),
+            shape: 0,
+            lane,
+            units: 0,
+            gid: None,
+            decided: false,
+            told: Vec::new(),
+            doubts: Vec::new(),
+            stored: 0,
+        };
+        for (shape, fills) in job.plan.shapes.iter().zip(&plan.fills) {
+            let filled = fills.iter().map(|fill| fill.column.name.clone());
+            spread
+                .columns
+                .push(Arc::new(shape.columns.iter().map(|c| c.name.clone()).chain(filled).collect()));
+        }
+        spread.adopt(&job.plan, Arc::clone(&plan.topology))?;
+        Ok(Some(spread))
+    }
+
+    /// Goes by this topology from now on. Sessions of nodes that are still part of it stay.
+    fn adopt(&mut self, plan: &Plan, topology: Arc<Topology>) -> Result<()> {
+        let mut routers = Vec::new();
+        for (shape, fills) in plan.shapes.iter().zip(&self.plan.fills) {
+            routers.push(Router::new(plan, shape, fills, &topology, self.plan.utf8).map_err(|why| {
+                Error::new(
+                    Code::Table,
+                    format!("{} has changed while it was loaded: {why}", plan.table.qualified()),
+                )
+                .hint("Give the same command again.")
+            })?);
+        }
+        let mut old: Vec<(Node, Slot)> =
+            self.topology.nodes.iter().cloned().zip(std::mem::take(&mut self.slots)).collect();
+        for node in &topology.nodes {
+            let kept = old.iter().position(|(known, _)| known == node);
+            self.slots.push(kept.map_or(Slot::Absent, |at| old.swap_remove(at).1));
+        }
+        self.places = topology.places.iter().cloned().map(Arc::new).collect();
+        self.gathered = topology.places.iter().map(|_| Gathered::default()).collect();
+        self.routers = routers;
+        self.topology = topology;
+        Ok(())
+    }
+
+    /// Takes the guard, and reads behind it where rows belong.
+    pub async fn begin(&mut self, job: &Job) -> Result<(), Failure> {
+        self.stored = 0;
+        self.decided = false;
+        self.clear_doubts(job).await?;
+        let Some((_, load)) = &job.ledger else { return Ok(()) };
+        if self.guard.is_none() {
+            let kind = self.topology.kind;
+            let guard =
+                Guard::connect(&job.conninfo, &self.application, &job.plan.table, &self.plan.column, kind);
+            self.guard = Some(guard.await.map_err(lost)?);
+        }
+        let Some(guard) = &mut self.guard else { return Ok(()) };
+        let said = std::cell::Cell::new(false);
+        let waits = |waited: Duration| {
+            if !said.replace(true) {
+                tracing::info!(?waited, "somebody moves or changes the table: waiting");
+            }
+            job.progress.stopping() != Stop::Abort
+        };
+        let found = guard.take(&waits).await?;
+        let topology = match found {
+            Found::Direct(topology) => *topology,
+            Found::Here => return Err(changed(job, "its rows are on this server now")),
+            Found::Coordinator(why) => return Err(changed(job, &why)),
+        };
+        if *self.topology != topology {
+            self.adopt(&job.plan, Arc::new(topology)).map_err(Failure::Fatal)?;
+        }
+        self.units += 1;
+        self.gid = Some(Gid {
+            origin: self.origin.clone(),
+            load: load.id,
+            epoch: load.epoch,
+            unit: format!("{}.{}", self.lane, self.units),
+        });
+        Ok(())
+    }
+
+    /// Takes encoded rows into the buffers of their places, and sends those that are full. Both vectors are empty
+    /// afterwards. An error about a row says nothing of which: it is found carefully.
+    pub async fn take(
+        &mut self,
+        job: &Job,
+        shape: usize,
+        format: WireFormat,
+        main: &mut Vec<u8>,
+        text: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
+        if shape != self.shape {
+            self.finish(job).await?;
+            self.shape = shape;
+        }
+        for (rows, format) in [(main, format), (text, WireFormat::Text)] {
+            let mut at = 0;
+            while at < rows.len() {
+                let length = row_length(&rows[at..], format)?;
+                let row = &rows[at..at + length];
+                at += length;
+                let (row, spot) = self.place(row, format).await?;
+                match spot {
+                    Spot::At(place) => {
+                        if self.gather(place, format, &row) {
+                            self.send(job, place, format).await?;
+                        }
+                    }
+                    nowhere => return Err(Failure::Row(Box::new(self.refusal(job, nowhere)))),
+                }
+            }
+            rows.clear();
+        }
+        Ok(())
+    }
+
+    /// Where a row belongs, and the row with what the coordinator fills.
+    async fn place<'r>(
+        &mut self,
+        row: &'r [u8],
+        format: WireFormat,
+    ) -> Result<(std::borrow::Cow<'r, [u8]>, Spot), Failure> {
+        let row = if self.plan.fills[self.shape].is_empty() {
+            std::borrow::Cow::Borrowed(row)
+        } else {
+            std::borrow::Cow::Owned(self.filled(row, format).await?)
+        };
+        let router = &mut self.routers[self.shape];
+        let mut spot = match format {
+            WireFormat::Text => router.of_text(&self.topology, &row),
+            _ => router.of_binary(&self.topology, &row),
+        };
+        if spot == Spot::Unsure {
+            spot = self.ask(&row, format).await?;
+        }
+        Ok((row, spot))
+    }
+
+    /// Appends a row to the buffer of its place. Whether that is full.
+    fn gather(&mut self, place: usize, format: WireFormat, row: &[u8]) -> bool {
+        let gathered = &mut self.gathered[place];
+        let buffer = if format == WireFormat::Text { &mut gathered.text } else { &mut gathered.main };
+        if buffer.is_empty() && format == WireFormat::Binary {
+            buffer.extend_from_slice(inrush_encode::copy_binary::HEADER);
+        }
+        buffer.extend_from_slice(row);
+        buffer.len() >= BUFFER
+    }
+
+    /// Has the place's node store what is gathered, once it is done with what it has.
+    async fn send(&mut self, job: &Job, place: usize, format: WireFormat) -> Result<(), Failure> {
+        let gathered = &mut self.gathered[place];
+        let buffer = if format == WireFormat::Text { &mut gathered.text } else { &mut gathered.main };
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = std::mem::take(buffer);
+        buffer.reserve(BUFFER + BUFFER / 8);
+        if format == WireFormat::Binary {
+            bytes.extend_from_slice(inrush_encode::copy_binary::TRAILER);
+        }
+        job.progress.bytes_out.fetch_add(bytes.len() as u64, Relaxed);
+        let send = Send {
+            place: Arc::clone(&self.places[place]),
+            columns: Arc::clone(&self.columns[self.shape]),
+            format,
+            bytes,
+        };
+        let node = self.places[place].node;
+        let mut session = self.session(job, node).await?;
+        self.slots[node] = Slot::Working(tokio::spawn(async move {
+            let stored = session.copy(send).await;
+            (session, stored)
+        }));
+        Ok(())
+    }
+
+    /// The session of a node, taken out of its slot: connected, and not at work any more.
+    async fn session(&mut self, job: &Job, node: usize) -> Result<Box<Session>, Failure> {
+        self.rest(node).await?;
+        match std::mem::replace(&mut self.slots[node], Slot::Absent) {
+            Slot::Here(session) => Ok(session),
+            _ => Ok(Box::new(Session::new(self.connect(job, node).await?))),
+        }
+    }
+
+    async fn connect(&self, job: &Job, node: usize) -> Result<inrush_cluster::NodeSession, Failure> {
+        let node = &self.topology.nodes[node];
+        node.connect(&job.conninfo, &self.plan.map, &self.application, &self.plan.settings)
+            .await
+            .map_err(lost)
+    }
+
+    /// Waits until a session is done with what it was given.
+    async fn rest(&mut self, node: usize) -> Result<(), Failure> {
+        match std::mem::replace(&mut self.slots[node], Slot::Absent) {
+            Slot::Working(work) => {
+                let (session, stored) = work.await.map_err(|_| {
+                    Failure::Fatal(Error::new(Code::Internal, "a session of a node panicked"))
+                })?;
+                self.slots[node] = Slot::Here(session);
+                self.stored += stored?;
+            }
+            other => self.slots[node] = other,
+        }
+        Ok(())
+    }
+
+    /// Sends what is gathered and waits until all is stored.
+    pub async fn finish(&mut self, job: &Job) -> Result<(), Failure> {
+        for format in [WireFormat::Binary, WireFormat::Text] {
+            // Always in the same order: units that want the same keys then wait one behind the other.
+            for place in 0..self.places.len() {
+                self.send(job, place, format).await?;
+            }
+        }
+        for node in 0..self.slots.len() {
+            self.rest(node).await?;
+        }
+        Ok(())
+    }
+
+    /// Steps 1 and 2: all that was stored is prepared, and so is the guard. Gives the unit's entry for the ledger; none if
+    /// there are no rows.
+    pub async fn prepare(&mut self) -> Result<Option<PreparedUnit>, Failure> {
+        let Some(gid) = self.gid.clone() else { return Ok(None) };
+        let mut names = Vec::new();
+        let mut preparing = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if let Slot::Here(session) = slot
+                && session.stand == Stand::Begun
+            {
+                names.push(self.topology.nodes[number].name.clone());
+                let name = gid.part(Part::Rows, number);
+                preparing.push(async move { session.prepare(&name).await });
+            }
+        }
+        if preparing.is_empty() {
+            return Ok(None);
+        }
+        for prepared in join_all(preparing).await {
+            prepared?;
+        }
+        if let Some(guard) = &mut self.guard {
+            if guard.prepares() {
+                self.guard_prepared = true;
+                guard.prepare(&gid.part(Part::Guard, 0)).await?;
+            } else {
+                guard.is_held().await?;
+            }
+        }
+        Ok(Some(PreparedUnit { gid: gid.to_string(), load: gid.load, nodes: names }))
+    }
+
+    /// Units that every node has been told of.
+    pub fn told(&self) -> &[String] {
+        &self.told
+    }
+
+    /// Steps 4 and 5, behind the ledger's commit: every node is told, then the guard ends. Tries again while a node is
+    /// away.
+    pub async fn tell(&mut self, job: &Job) -> Result<(), Failure> {
+        self.decided = true;
+        let Some(gid) = self.gid.clone() else { return Ok(()) };
+        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
+        let mut told = false;
+        for number in 0..self.slots.len() {
+            told |= matches!(&self.slots[number], Slot::Here(session) if session.stand == Stand::Prepared);
+        }
+        // At once, as long as all goes well.
+        let names: Vec<String> = (0..self.slots.len()).map(|n| gid.part(Part::Rows, n)).collect();
+        let telling = self.slots.iter_mut().zip(&names).filter_map(|(slot, name)| match slot {
+            Slot::Here(session) if session.stand == Stand::Prepared => {
+                Some(session.end_prepared("COMMIT", name))
+            }
+            _ => None,
+        });
+        for answer in join_all(telling).await {
+            if let Err(failure) = answer {
+                tracing::debug!(error = %failure.error(), "a node has not answered; it is told again");
+            }
+        }
+        for number in 0..self.slots.len() {
+            while matches!(&self.slots[number], Slot::Here(session) if session.stand == Stand::Prepared) {
+                if Instant::now() > deadline || job.progress.stopping() == Stop::Abort {
+                    return Err(Failure::Fatal(untold(&self.topology.nodes[number])));
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let Ok(node) = self.connect(job, number).await else { continue };
+                let mut session = Box::new(Session::new(node));
+                session.stand = Stand::Prepared;
+                // An error comes again, until there is no more time for it.
+                let _ = session.end_prepared("COMMIT", &names[number]).await;
+                self.slots[number] = Slot::Here(session);
+            }
+        }
+        self.end_guard(true).await;
+        self.told.clear();
+        if told {
+            self.told.push(gid.to_string());
+        }
+        self.gid = None;
+        Ok(())
+    }
+
+    /// Lets go of the guard. If its session is lost it is prepared somewhere, or gone: the next guard waits for neither,
+    /// and what is prepared is named in the doubts.
+    async fn end_guard(&mut self, commit: bool) {
+        let Some(guard) = &mut self.guard else { return };
+        let name = self.gid.as_ref().map(|gid| gid.part(Part::Guard, 0));
+        let prepared = name.filter(|_| self.guard_prepared);
+        let ended = match (&prepared, commit) {
+            (Some(name), _) => guard.end(Some(name)).await,
+            (None, true) => guard.end(None).await,
+            (None, false) => guard.roll_back().await,
+        };
+        self.guard_prepared = false;
+        if let Err(failure) = ended {
+            tracing::debug!(error = %failure.error(), "the guard has not answered");
+            if let (Some(gid), Some(guard)) = (prepared, self.guard.take()) {
+                let node = Node { name: "coordinator".into(), address: None };
+                self.doubts.push(Doubt { node, backend: guard.backend().clone(), gid });
+            }
+            self.guard = None;
+        }
+    }
+
+    /// Undoes the unit on every node; not if the ledger has it.
+    pub async fn roll_back(&mut self) {
+        if self.decided {
+            return;
+        }
+        for number in 0..self.slots.len() {
+            let _ = self.rest(number).await;
+        }
+        for gathered in &mut self.gathered {
+            gathered.main.clear();
+            gathered.text.clear();
+        }
+        let gid = self.gid.clone();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            let Slot::Here(session) = slot else { continue };
+            let name = gid.as_ref().map(|gid| gid.part(Part::Rows, number));
+            let undone = match (session.stand, &name) {
+                (Stand::Prepared, Some(name)) => session.end_prepared("ROLLBACK", name).await.is_ok(),
+                (Stand::Idle, _) => true,
+                _ => session.execute("ROLLBACK").await.is_ok(),
+            };
+            if undone {
+                session.stand = Stand::Idle;
+            } else {
+                if let (Stand::Prepared, Some(gid)) = (session.stand, name) {
+                    let node = self.topology.nodes[number].clone();
+                    self.doubts.push(Doubt { node, backend: session.node.backend.clone(), gid });
+                }
+                *slot = Slot::Absent;
+            }
+        }
+        self.end_guard(false).await;
+        self.gid = None;
+    }
+
+    /// Rolls back what lost sessions may have prepared, once they are certain to be gone.
+    async fn clear_doubts(&mut self, job: &Job) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
+        while let Some(doubt) = self.doubts.last() {
+            match self.clear(job, doubt).await {
+                Ok(()) => drop(self.doubts.pop()),
+                Err(error) if Instant::now() > deadline => return Err(lost(error)),
+                Err(_) if job.progress.stopping() == Stop::Abort => {
+                    return Err(Failure::Fatal(crate::lane::interrupted()));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, job: &Job, doubt: &Doubt) -> Result<()> {
+        let node = doubt.node.connect(&job.conninfo, &self.plan.map, &self.application, &[]).await?;
+        crate::session::wait_until_gone(&node.connected.client, &doubt.backend).await?;
+        let mut session = Session::new(node);
+        session.end_prepared("ROLLBACK", &doubt.gid).await.map_err(Failure::into_error)
+    }
+
+    /// What the server would say of a row that belongs nowhere.
+    fn refusal(&self, job: &Job, spot: Spot) -> RowFailure {
+        let table = job.plan.table.qualified();
+        let (sqlstate, reason) = match spot {
+            Spot::Null => ("22004", format!("the distribution column of {table} cannot be NULL")),
+            Spot::Nowhere => ("23514", format!("no partition or shard of {table} takes rows of this key")),
+            _ => ("22P02", "the key cannot be read".to_owned()),
+        };
+        self.refused(sqlstate, reason)
+    }
+
+    fn refused(&self, sqlstate: &str, reason: String) -> RowFailure {
+        RowFailure {
+            error: Error::new(Code::Server, reason.clone()).sqlstate(sqlstate),
+            sqlstate: sqlstate.to_owned(),
+            reason,
+            line: None,
+            line_exact: false,
+            column: self.topology.keys.first().cloned(),
+            constraint: None,
+        }
+    }
+
+    /// Asks the coordinator what the key of a row means, and so where it belongs.
+    async fn ask(&mut self, row: &[u8], format: WireFormat) -> Result<Spot, Failure> {
+        // In COPY binary a key that has no hash is none of its type: the node says why.
+        if format != WireFormat::Text {
+            return Ok(Spot::At(0));
+        }
+        let Some(guard) = &mut self.guard else { return Ok(Spot::Nowhere) };
+        let router = &self.routers[self.shape];
+        let mut values = Vec::new();
+        for (text, cast) in router.key_texts(row) {
+            values.push(match text {
+                None => None,
+                Some(text) => match guard.value(cast, &text).await? {
+                    Ok(value) => value,
+                    Err((sqlstate, reason)) => {
+                        return Err(Failure::Row(Box::new(self.refused(&sqlstate, reason))));
+                    }
+                },
+            });
+        }
+        Ok(match router.of_values(&self.topology, &values) {
+            Spot::Unsure => Spot::Nowhere,
+            spot => spot,
+        })
+    }
+
+    /// A row with the values behind it that the coordinator fills.
+    async fn filled(&mut self, row: &[u8], format: WireFormat) -> Result<Vec<u8>, Failure> {
+        let fills = Arc::clone(&self.plan.fills[self.shape]);
+        let pool = &mut self.pools[self.shape];
+        if pool.is_empty()
+            && let Some(guard) = &mut self.guard
+        {
+            pool.fill(guard.defaults(&Pool::sql(&fills), Pool::ROWS, fills.len()).await?);
+        }
+        let Some((binary, text)) = pool.take() else {
+            return Err(Failure::Fatal(Error::new(Code::Internal, "the coordinator gave no defaults")));
+        };
+        let mut full = Vec::with_capacity(row.len() + binary.len().max(text.len()));
+        if format == WireFormat::Text {
+            full.extend_from_slice(row.strip_suffix(b"\n").unwrap_or(row));
+            full.extend_from_slice(&text);
+            full.push(b'\n');
+        } else {
+            let count = row.first_chunk().map_or(0, |count| u16::from_be_bytes(*count));
+            // A table has at most 1600 columns.
+            #[allow(clippy::cast_possible_truncation)]
+            full.extend_from_slice(&(count + fills.len() as u16).to_be_bytes());
+            full.extend_from_slice(&row[2..]);
+            full.extend_from_slice(&binary);
+        }
+        Ok(full)
+    }
+}
+
+/// Bytes of the first row.
+fn row_length(rows: &[u8], format: WireFormat) -> Result<usize, Failure> {
+    let length = match format {
+        // No line end stands inside a row: it is escaped.
+        WireFormat::Text => memchr::memchr(b'\n', rows).map(|at| at + 1),
+        _ => binary_row(rows),
+    };
+    length.ok_or_else(|| Failure::Fatal(Error::new(Code::Internal, "an encoded row has no end")))
+}
+
+/// A session that cannot be had is tried for again, as a lost one.
+fn lost(error: Error) -> Failure {
+    if error.code() == Code::Connect || error.code() == Code::ConnectionLost {
+        Failure::Lost(error)
+    } else {
+        Failure::Fatal(error)
+    }
+}
+
+fn untold(node: &Node) -> Error {
+    Error::new(Code::ConnectionLost, format!("a unit is committed, and node {node} cannot be told")).hint(
+        "Its rows are there once it is: `inrush recover` tells it, and so does the same command given again.",
+    )
+}
+
+fn changed(job: &Job, why: &str) -> Failure {
+    let table = job.plan.table.qualified();
+    let fact = format!("{table} is not spread as it was when the load began: {why}");
+    Failure::Fatal(
+        Error::new(Code::Table, fact).hint("Give the same command again: what was committed is skipped."),
+    )
+}

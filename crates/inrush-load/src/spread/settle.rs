@@ -1,0 +1,61 @@
+//! What comes before the first row and after the last one of a load into several servers.
+
+use crate::options::Options;
+use crate::plan::Plan;
+use inrush_cluster::{Audit, Found, find, known_nodes};
+use inrush_core::{Code, Error, Result};
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::ledger::Ledger;
+use tokio_postgres::Client;
+
+/// Ends what earlier runs, of this load and of others that are over, have left prepared.
+pub(crate) async fn settle(
+    client: &Client,
+    ledger: &Ledger,
+    conninfo: &ConnInfo,
+    options: &Options,
+    plan: &Plan,
+    notice: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    if plan.spread.is_none() && plan.through.is_none() {
+        return Ok(());
+    }
+    let nodes = known_nodes(client).await?;
+    let settled = inrush_cluster::settle(client, ledger, conninfo, &options.nodes, &nodes).await?;
+    if settled.committed + settled.rolled_back > 0 {
+        notice(&format!(
+            "units that an earlier run had left on several servers: {} committed, {} rolled back",
+            settled.committed, settled.rolled_back
+        ));
+    }
+    settled.left.iter().for_each(|left| notice(left));
+    Ok(())
+}
+
+/// Looks whether every row is where it belongs; `None` for a table that is here.
+pub(crate) async fn audit(
+    client: &Client,
+    conninfo: &ConnInfo,
+    options: &Options,
+    plan: &Plan,
+) -> Result<Option<Audit>> {
+    let Found::Direct(topology) = find(client, &plan.table).await? else { return Ok(None) };
+    inrush_cluster::audit(&topology, conninfo, &options.nodes, "inrush load: audit").await.map(Some)
+}
+
+/// The error of a load behind which rows are misplaced.
+pub(crate) fn misplaced(plan: &Plan, audit: &Audit) -> Option<Error> {
+    let first = audit.places.first()?;
+    let fact = format!(
+        "{} rows of {} are not where their keys lead, {} of them in {} on {}",
+        audit.misplaced,
+        plan.table.qualified(),
+        first.rows,
+        first.place,
+        first.node
+    );
+    Some(Error::new(Code::Table, fact).hint(
+        "Queries by key do not find them. They may have been there before this load: `inrush load` only sends rows \
+         behind locks that keep shards in place.",
+    ))
+}
