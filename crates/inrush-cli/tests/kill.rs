@@ -298,7 +298,7 @@ impl Story<'_> {
         }
         let mut running = self.start();
         let trapped = match fault {
-            Fault::AfterCommit | Fault::LateCommit => self.proxy.wait_for_commit(Duration::from_secs(5)),
+            Fault::AfterCommit | Fault::LateCommit => self.proxy.wait_for_trap(Duration::from_secs(5)),
             _ => {
                 running.wait_until(Instant::now() + moment);
                 false
@@ -315,7 +315,7 @@ impl Story<'_> {
                 }
                 let next = self.start();
                 std::thread::sleep(Duration::from_millis(random.below(3500)));
-                self.proxy.deliver_held_commit();
+                self.proxy.deliver_held();
                 self.end(next, told);
                 outcome
             }

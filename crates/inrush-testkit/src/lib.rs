@@ -5,6 +5,7 @@
 //! why. Nothing outlives the test process, not even when it is killed, and nothing is ever signalled that
 //! was not started here.
 
+mod cluster;
 pub mod fixtures;
 mod installation;
 mod kafka;
@@ -12,6 +13,7 @@ mod postgres;
 pub mod proxy;
 mod server_user;
 
+pub use cluster::{At, Cluster, ClusterDatabase, ClusterOptions, Reach};
 pub use installation::{Installation, USUAL_BLOCK_SIZE, Version};
 pub use kafka::Kafka;
 pub use postgres::{Database, Postgres, ServerOptions, StopMode};

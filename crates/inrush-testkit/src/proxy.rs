@@ -1,17 +1,17 @@
 //! A proxy between a client and a throw-away server that breaks connections at chosen moments.
 //!
-//! It listens on a port of 127.0.0.1 and on a Unix socket, and forwards to the server's Unix socket. It reads
-//! the frontend's messages as they pass, so it knows when a COMMIT goes by. TLS would hide them: leave `ssl`
-//! off on the server.
+//! It listens on a port of 127.0.0.1 and on a Unix socket, and forwards to the server. It reads the frontend's messages
+//! as they pass, so it knows when a COMMIT, or any other statement, goes by. TLS would hide them: leave `ssl` off on
+//! the server, or connect with sslmode=disable.
 
 mod frontend;
 mod stream;
 
 use crate::Postgres;
-use frontend::Frontend;
+use frontend::{Frontend, is_commit};
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -29,10 +29,82 @@ pub struct Proxy {
     dir: TempDir,
 }
 
+/// Where the server listens.
+#[derive(Debug)]
+enum Target {
+    Unix(PathBuf),
+    Tcp(String, u16),
+}
+
+/// A statement that a trap is set on.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    like: Like,
+    behind: Option<String>,
+    skip: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Like {
+    Commit,
+    With(String),
+    Whole(String),
+}
+
+impl Statement {
+    fn new(like: Like) -> Statement {
+        Statement { like, behind: None, skip: 0 }
+    }
+
+    /// That starts with COMMIT or END.
+    pub fn commit() -> Statement {
+        Statement::new(Like::Commit)
+    }
+
+    /// Whose text has this in it.
+    pub fn with(text: &str) -> Statement {
+        Statement::new(Like::With(text.to_owned()))
+    }
+
+    /// Whose text is this.
+    pub fn whole(text: &str) -> Statement {
+        Statement::new(Like::Whole(text.to_owned()))
+    }
+
+    /// Only once one that has this in its text has gone by.
+    pub fn behind(self, text: &str) -> Statement {
+        Statement { behind: Some(text.to_owned()), ..self }
+    }
+
+    /// After so many others of this kind have gone by.
+    pub fn skip(self, skip: u64) -> Statement {
+        Statement { skip, ..self }
+    }
+
+    /// Whether this statement is the one; counts what goes by.
+    fn is(&mut self, sql: &str) -> bool {
+        if let Some(behind) = &self.behind {
+            if sql.contains(behind.as_str()) {
+                self.behind = None;
+            }
+            return false;
+        }
+        let like = match &self.like {
+            Like::Commit => is_commit(sql),
+            Like::With(text) => sql.contains(text.as_str()),
+            Like::Whole(text) => sql == text,
+        };
+        if like && self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        like
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
-    /// The Unix socket of the server.
-    target: PathBuf,
+    target: Target,
     state: Mutex<State>,
     /// Notified on every change of `state`.
     changed: Condvar,
@@ -43,10 +115,12 @@ struct State {
     closing: bool,
     /// Nothing is forwarded, on connections old and new.
     frozen: bool,
-    /// What to do at a COMMIT, and how many go by before it.
-    trap: Option<(Trap, u64)>,
+    /// What to do, and at which statement.
+    trap: Option<(Trap, Statement)>,
     /// A trap has gone off since it was set.
     sprung: bool,
+    /// The server has answered the statement that it went off at.
+    answered: bool,
     /// Bytes towards the server until everything is cut.
     budget: Option<u64>,
     /// Bytes per second towards the server, and when the next may go.
@@ -57,7 +131,7 @@ struct State {
     forwarded: u64,
 }
 
-/// What to do at the next COMMIT.
+/// What to do at a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trap {
     /// Hold it back.
@@ -72,8 +146,10 @@ struct Link {
     client: Stream,
     server: Stream,
     frozen: bool,
-    /// The held COMMIT may go although the connection is frozen.
+    /// The held statement may go although the connection is frozen.
     deliver: bool,
+    /// The statement of the trap was sent here.
+    trapped: bool,
 }
 
 impl Proxy {
@@ -90,6 +166,18 @@ impl Proxy {
     /// # Panics
     /// As [`Proxy::start`].
     pub fn to_socket(target: PathBuf) -> Proxy {
+        Proxy::to(Target::Unix(target))
+    }
+
+    /// A proxy in front of a server that listens here.
+    ///
+    /// # Panics
+    /// As [`Proxy::start`].
+    pub fn to_address(host: &str, port: u16) -> Proxy {
+        Proxy::to(Target::Tcp(host.to_owned(), port))
+    }
+
+    fn to(target: Target) -> Proxy {
         let tcp = TcpListener::bind(("127.0.0.1", 0)).expect("a free port of the loopback address");
         let port = tcp.local_addr().expect("a bound socket has an address").port();
         let closed = std::fs::Permissions::from_mode(0o700);
@@ -146,38 +234,57 @@ impl Proxy {
         self.change(|state| state.frozen = true);
     }
 
-    /// Freezes all connections that are open when the next COMMIT goes by, right after it was forwarded: the
-    /// server commits, and no client sees the answer. Connections made later work. A COMMIT is a Query or an
-    /// Execute with a statement that starts with COMMIT or END.
+    /// Freezes all connections that are open when this statement goes by, right after it was forwarded: the server does
+    /// it, and no client sees the answer. Connections made later work. Statements are those of Query messages, and of
+    /// Execute messages with what was prepared.
+    pub fn freeze_after(&self, statement: Statement) {
+        self.set_trap(Trap::After, statement);
+    }
+
+    /// As [`Proxy::freeze_after`], but the statement itself is held back. [`Proxy::deliver_held`] lets it go later, even
+    /// when its client is long dead.
+    pub fn freeze_before(&self, statement: Statement) {
+        self.set_trap(Trap::Before, statement);
+    }
+
+    /// [`Proxy::freeze_after`] for the next COMMIT.
     pub fn freeze_after_commit(&self) {
-        self.set_trap(Trap::After, 0);
+        self.freeze_after_a_later_commit(0);
     }
 
     /// As [`Proxy::freeze_after_commit`], after `skip` others have gone by.
     pub fn freeze_after_a_later_commit(&self, skip: u64) {
-        self.set_trap(Trap::After, skip);
+        self.freeze_after(Statement::commit().skip(skip));
     }
 
-    /// As [`Proxy::freeze_after_commit`], but the COMMIT itself is held back. [`Proxy::deliver_held_commit`]
-    /// lets it go later, even when its client is long dead.
+    /// [`Proxy::freeze_before`] for the next COMMIT.
     pub fn freeze_before_commit_reaches(&self) {
-        self.set_trap(Trap::Before, 0);
+        self.freeze_before_a_later_commit_reaches(0);
     }
 
     /// As [`Proxy::freeze_before_commit_reaches`], after `skip` others have gone by.
     pub fn freeze_before_a_later_commit_reaches(&self, skip: u64) {
-        self.set_trap(Trap::Before, skip);
+        self.freeze_before(Statement::commit().skip(skip));
     }
 
     /// Waits until the trap that was set last goes off; false if it does not within `patience`.
-    pub fn wait_for_commit(&self, patience: Duration) -> bool {
-        let state = self.shared.lock();
-        let waited = self.shared.changed.wait_timeout_while(state, patience, |state| !state.sprung);
-        waited.unwrap_or_else(PoisonError::into_inner).0.sprung
+    pub fn wait_for_trap(&self, patience: Duration) -> bool {
+        self.wait(patience, |state| !state.sprung)
     }
 
-    /// Sends the COMMIT that was held back to the server; everything else stays frozen.
-    pub fn deliver_held_commit(&self) {
+    /// Waits until the server has answered the statement of the trap that was set last.
+    pub fn wait_for_answer(&self, patience: Duration) -> bool {
+        self.wait(patience, |state| !state.answered)
+    }
+
+    fn wait(&self, patience: Duration, until_not: impl Fn(&State) -> bool) -> bool {
+        let waited =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), patience, |state| until_not(state));
+        !until_not(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Sends the statement that was held back to the server; everything else stays frozen.
+    pub fn deliver_held(&self) {
         self.change(|state| state.links.values_mut().for_each(|link| link.deliver = true));
     }
 
@@ -207,10 +314,12 @@ impl Proxy {
         self.shared.lock().forwarded
     }
 
-    fn set_trap(&self, trap: Trap, skip: u64) {
+    fn set_trap(&self, trap: Trap, statement: Statement) {
         self.change(|state| {
-            state.trap = Some((trap, skip));
+            state.trap = Some((trap, statement));
             state.sprung = false;
+            state.answered = false;
+            state.links.values_mut().for_each(|link| link.trapped = false);
         });
     }
 
@@ -250,7 +359,13 @@ impl Shared {
     /// Takes a connection over; false when the proxy closes.
     fn accept(self: &Arc<Self>, client: Stream) -> bool {
         // No server: the client sees its connection closed, as it would see one refused.
-        let server = UnixStream::connect(&self.target).map(Stream::Unix);
+        let server = match &self.target {
+            Target::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Target::Tcp(host, port) => TcpStream::connect((host.as_str(), *port)).map(|server| {
+                let _ = server.set_nodelay(true);
+                Stream::Tcp(server)
+            }),
+        };
         let mut state = self.lock();
         if state.closing {
             return false;
@@ -260,7 +375,7 @@ impl Shared {
         let Some(ends) = client.pair(&server).zip(client.pair(&server)) else { return true };
         let id = state.next_id;
         state.next_id += 1;
-        state.links.insert(id, Link { client, server, frozen: false, deliver: false });
+        state.links.insert(id, Link { client, server, frozen: false, deliver: false, trapped: false });
         drop(state);
         let ((client_in, server_out), (client_out, server_in)) = ends;
         let (up, down) = (Arc::clone(self), Arc::clone(self));
@@ -285,10 +400,10 @@ impl Shared {
         while let Ok(n @ 1..) = from.read(&mut buffer) {
             frontend.feed(&buffer[..n]);
             while let Some(piece) = frontend.take() {
-                let trap = if piece.is_commit { self.spring() } else { None };
+                let trap = piece.statement.as_deref().and_then(|statement| self.spring(id, statement));
                 let sent = match trap {
-                    // Frozen by `spring` already, so the answer cannot slip through; the COMMIT goes all
-                    // the same.
+                    // Frozen by `spring` already, so the answer cannot slip through; the statement goes
+                    // all the same.
                     Some(Trap::After) => self.send(id, &piece.bytes, to),
                     Some(Trap::Before) => {
                         self.wait_while(id, |state, link| (state.frozen || link.frozen) && !link.deliver)
@@ -312,6 +427,12 @@ impl Shared {
     fn forward_down(&self, id: u64, mut from: &Stream, mut to: &Stream) {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let mut state = self.lock();
+            if state.links.get(&id).is_some_and(|link| link.trapped) && !state.answered {
+                state.answered = true;
+                self.changed.notify_all();
+            }
+            drop(state);
             if !self.wait_while(id, |state, link| state.frozen || link.frozen)
                 || to.write_all(&buffer[..n]).is_err()
             {
@@ -355,18 +476,21 @@ impl Shared {
         true
     }
 
-    /// The trap that a COMMIT has just run into, if one is set; every open connection is frozen then.
-    fn spring(&self) -> Option<Trap> {
+    /// The trap that a statement has just run into, if one is set; every open connection is frozen then.
+    fn spring(&self, id: u64, statement: &str) -> Option<Trap> {
         let mut state = self.lock();
-        let (trap, skip) = state.trap.take()?;
-        if let Some(left) = skip.checked_sub(1) {
-            state.trap = Some((trap, left));
+        let (trap, mut on) = state.trap.take()?;
+        if !on.is(statement) {
+            state.trap = Some((trap, on));
             return None;
         }
         state.sprung = true;
         for link in state.links.values_mut() {
             link.frozen = true;
             link.deliver = false;
+        }
+        if let Some(link) = state.links.get_mut(&id) {
+            link.trapped = true;
         }
         drop(state);
         self.changed.notify_all();

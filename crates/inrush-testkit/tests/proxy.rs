@@ -113,7 +113,7 @@ fn frozen_after_commit_the_server_has_it_and_the_client_does_not_know() {
     let proxy = Proxy::start(database.server());
     proxy.freeze_after_commit();
     let mut child = client(&database, "127.0.0.1", proxy.port(), COMMIT);
-    assert!(proxy.wait_for_commit(PATIENCE));
+    assert!(proxy.wait_for_trap(PATIENCE));
     wait_for(&database, "SELECT count(*) FROM t", "1");
     sleep(Duration::from_millis(200));
     assert!(child.try_wait().unwrap().is_none());
@@ -130,12 +130,12 @@ fn a_held_commit_arrives_after_its_client_is_dead() {
     let proxy = Proxy::start(database.server());
     proxy.freeze_before_commit_reaches();
     let mut child = client(&database, "127.0.0.1", proxy.port(), COMMIT);
-    assert!(proxy.wait_for_commit(PATIENCE));
+    assert!(proxy.wait_for_trap(PATIENCE));
     child.kill().unwrap();
     child.wait().unwrap();
     sleep(Duration::from_millis(200));
     assert_eq!(database.psql("SELECT count(*) FROM t"), "0");
-    proxy.deliver_held_commit();
+    proxy.deliver_held();
     wait_for(&database, "SELECT count(*) FROM t", "1");
 }
 

@@ -1,6 +1,6 @@
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-/// Cuts what a client sends into pieces so that a COMMIT is a piece of its own.
+/// Cuts what a client sends into pieces so that what runs a statement is a piece of its own.
 ///
 /// Message formats: PostgreSQL documentation, chapter "Frontend/Backend Protocol". Everything but the
 /// messages that name or run statements passes through without waiting for its end.
@@ -12,17 +12,17 @@ pub(super) struct Frontend {
     pass: usize,
     /// The start-up message has gone by; from then on every message starts with its type.
     started: bool,
-    /// Prepared statements, and portals bound to them, that commit.
-    statements: HashSet<Vec<u8>>,
-    portals: HashSet<Vec<u8>>,
+    /// Texts of prepared statements, and of portals bound to them, by their names.
+    statements: HashMap<Vec<u8>, String>,
+    portals: HashMap<Vec<u8>, String>,
 }
 
 /// Bytes to forward.
 #[derive(Debug, PartialEq)]
 pub(super) struct Piece {
     pub(super) bytes: Vec<u8>,
-    /// This is one whole message, and it makes the server commit.
-    pub(super) is_commit: bool,
+    /// This is one whole message, and it runs this.
+    pub(super) statement: Option<String>,
 }
 
 /// Request codes in place of a protocol version (pqcomm.h): after these two the start-up message follows.
@@ -67,10 +67,10 @@ impl Frontend {
                 break;
             }
             let message = rest[..whole].to_vec();
-            if self.commits(message[0], &message[5..]) {
+            if let Some(statement) = self.runs(message[0], &message[5..]) {
                 if end == 0 {
                     self.pending.drain(..whole);
-                    return Some(Piece { bytes: message, is_commit: true });
+                    return Some(Piece { bytes: message, statement: Some(statement) });
                 }
                 // First what comes before it; it is looked at again with the next call.
                 break;
@@ -78,44 +78,34 @@ impl Frontend {
             end += whole;
         }
         let bytes: Vec<u8> = self.pending.drain(..end).collect();
-        (!bytes.is_empty()).then_some(Piece { bytes, is_commit: false })
+        (!bytes.is_empty()).then_some(Piece { bytes, statement: None })
     }
 
-    /// Notes what a message prepares or binds; whether it makes the server commit.
-    fn commits(&mut self, kind: u8, body: &[u8]) -> bool {
+    /// Notes what a message prepares or binds; the statement that it runs.
+    fn runs(&mut self, kind: u8, body: &[u8]) -> Option<String> {
         let mut strings = body.split(|&byte| byte == 0).map(<[u8]>::to_vec);
         let (first, second) = (strings.next().unwrap_or_default(), strings.next().unwrap_or_default());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match kind {
-            b'Q' => is_commit(&first),
-            b'P' => {
-                note(&mut self.statements, first, is_commit(&second));
-                false
-            }
+            b'Q' => return Some(text(&first)),
+            b'P' => drop(self.statements.insert(first, text(&second))),
             b'B' => {
-                let commits = self.statements.contains(&second);
-                note(&mut self.portals, first, commits);
-                false
+                let bound = self.statements.get(&second).cloned().unwrap_or_default();
+                self.portals.insert(first, bound);
             }
-            _ => self.portals.contains(&first),
+            _ => return self.portals.get(&first).cloned(),
         }
-    }
-}
-
-fn note(set: &mut HashSet<Vec<u8>>, name: Vec<u8>, commits: bool) {
-    if commits {
-        set.insert(name);
-    } else {
-        set.remove(&name);
+        None
     }
 }
 
 /// Whether one of the statements starts with COMMIT or END. Statements are parted at every semicolon: one
 /// inside a literal would be misread, which no test needs.
-fn is_commit(sql: &[u8]) -> bool {
-    sql.split(|&byte| byte == b';').any(|statement| {
+pub(super) fn is_commit(sql: &str) -> bool {
+    sql.split(';').any(|statement| {
         let statement = statement.trim_ascii();
-        let word = statement.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(statement.len());
-        statement[..word].eq_ignore_ascii_case(b"commit") || statement[..word].eq_ignore_ascii_case(b"end")
+        let word = statement.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(statement.len());
+        statement[..word].eq_ignore_ascii_case("commit") || statement[..word].eq_ignore_ascii_case("end")
     })
 }
 
@@ -141,9 +131,10 @@ mod tests {
         for part in input.chunks(step) {
             frontend.feed(part);
             while let Some(piece) = frontend.take() {
+                let commits = piece.statement.is_some_and(|sql| is_commit(&sql));
                 match all.last_mut() {
-                    Some((bytes, false)) if !piece.is_commit => bytes.extend(piece.bytes),
-                    _ => all.push((piece.bytes, piece.is_commit)),
+                    Some((bytes, false)) if !commits => bytes.extend(piece.bytes),
+                    _ => all.push((piece.bytes, commits)),
                 }
             }
         }
