@@ -46,7 +46,7 @@ pub(crate) async fn choose(
 }
 
 /// What the load itself has against the path.
-fn without_server(options: &Options, plan: &Plan) -> Option<String> {
+pub(crate) fn without_server(options: &Options, plan: &Plan) -> Option<String> {
     if options.on_conflict.is_some() {
         return Some("rows are merged with --on-conflict".into());
     }

@@ -3,6 +3,7 @@
 use crate::inputs::InputPlan;
 use crate::lane::SIDE_LIMIT;
 use crate::plan::{Plan, WirePath};
+use crate::spread::KeyedFrames;
 use inrush_core::{
     BadRecord, Chunk, Code, Error, FieldSource, Fields, Format, Position, Record, Reject, RejectOrigin,
     Result,
@@ -117,7 +118,14 @@ impl Feed {
             (WirePath::Direct, _) => {
                 let names = shape.names();
                 let encoder = FrameEncoder::new(&plan.layouts[input.shape], &names, &columns, &plan.session);
-                Box::new(encoder.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?)
+                let encoder =
+                    encoder.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?;
+                match &plan.spread {
+                    Some(spread) => {
+                        Box::new(KeyedFrames::new(spread, shape, &columns, plan.session, encoder)?)
+                    }
+                    None => Box::new(encoder),
+                }
             }
         };
         Ok(Feed {

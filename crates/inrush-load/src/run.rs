@@ -60,7 +60,7 @@ pub fn run(
     refuse_overwriting(options, &specs)?;
     let client = &mut control.client;
     let Prepared { mut plan, target, server } =
-        runtime.block_on(prepare(client, options, &specs, &opened, notice))?;
+        runtime.block_on(prepare(client, conninfo, options, &specs, &opened, notice))?;
     options.rejects.as_deref().map_or(Ok(()), check_writable)?;
     progress.bytes_total.store(plan.inputs.iter().filter_map(|i| i.stored_len()).sum(), Relaxed);
 
@@ -272,6 +272,7 @@ struct Prepared {
 
 async fn prepare(
     client: &mut Client,
+    conninfo: &ConnInfo,
     options: &Options,
     specs: &[InputSpec],
     opened: &Opened,
@@ -310,7 +311,7 @@ async fn prepare(
     }
     plan.forbidding = checked.forbidding;
     direct::choose(client, options, facts.has_extension, &target, &mut plan).await?;
-    spread::choose(client, options, &facts.server_encoding, &mut plan).await?;
+    spread::choose(client, conninfo, options, &facts.server_encoding, &mut plan).await?;
     for price in checked.price {
         notice(&price);
     }

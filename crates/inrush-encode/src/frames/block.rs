@@ -118,6 +118,14 @@ pub(super) fn count_one(buffer: &mut [u8]) {
     }
 }
 
+/// Appends a frame that another buffer has to this one.
+pub fn append_frame(buffer: &mut Vec<u8>, frame: &[u8]) {
+    let start = buffer.len().max(HEADER).next_multiple_of(2);
+    buffer.resize(start, 0);
+    buffer.extend_from_slice(frame);
+    count_one(buffer);
+}
+
 /// Where the frames of a buffer or of a block are in it, in order.
 pub fn frames(buffer: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = HEADER;

@@ -19,6 +19,6 @@ pub(crate) mod row;
 #[cfg(test)]
 mod tests;
 
-pub use block::{BLOCK, BlockWriter, HEADER, frames};
+pub use block::{BLOCK, BlockWriter, HEADER, append_frame, frames};
 pub use encoder::{FrameEncoder, Unsupported};
 pub use layout::{Class, FrameLayout, LayoutColumn, Refusal, VERSION};

@@ -39,7 +39,9 @@ impl Spread {
         let (mut main, mut text) = (Vec::new(), Vec::new());
         let (mut main_rows, mut text_rows) = (Vec::new(), Vec::new());
         let start = rows.start;
-        piece.encode(rows.clone(), false, &mut main, &mut text, &mut |row, how| match how {
+        // The extension only takes what goes well: why a row is refused is COPY's to say.
+        let as_text = job.plan.wire(input) == WireFormat::Direct;
+        piece.encode(rows.clone(), as_text, &mut main, &mut text, &mut |row, how| match how {
             Sent::Main => main_rows.push(row - start),
             Sent::Side => text_rows.push(row - start),
         })?;
@@ -113,6 +115,7 @@ impl Spread {
                     place: Arc::clone(&self.places[place]),
                     columns: Arc::clone(&self.columns[self.shape]),
                     format,
+                    blocks: None,
                     bytes: portion.bytes,
                 })
                 .await;

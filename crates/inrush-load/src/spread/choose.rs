@@ -1,19 +1,21 @@
 //! Whether rows go straight to where they belong, decided before the first one is sent.
 
 use super::router::Router;
-use super::{SpreadPlan, fill};
+use super::{SpreadPlan, extension, fill};
 use crate::levers::LeverOptions;
 use crate::options::{LedgerChoice, Options, Via};
 use crate::plan::{Plan, WirePath};
 use inrush_cluster::{Found, NodeSession, find};
 use inrush_core::{Code, Error, Result};
 use inrush_encode::copy_binary::CopyBinary;
+use inrush_sink::conninfo::ConnInfo;
 use std::sync::Arc;
 use tokio_postgres::Client;
 
 /// Looks where the rows of the target are, and says in the plan how they get there. `encoding` is the server's.
 pub(crate) async fn choose(
     client: &Client,
+    conninfo: &ConnInfo,
     options: &Options,
     encoding: &str,
     plan: &mut Plan,
@@ -53,15 +55,18 @@ pub(crate) async fn choose(
     if let Some(value) = &plan.sync_commit {
         settings.push(("synchronous_commit".into(), value.clone()));
     }
-    // Blocks for the extension are made for one table; places have their own.
+    // What the extension of the coordinator says is not what those of the nodes do.
     if plan.path == WirePath::Direct {
         let binary =
             plan.shapes.iter().all(|s| s.columns.iter().all(|column| CopyBinary::supports(&column.ty)));
         plan.path = if binary { WirePath::CopyBinary } else { WirePath::CopyText };
         plan.layouts.clear();
-        plan.path_reason = "rows are sent to several tables at once".into();
+        plan.path_reason = "rows are sent to shards".into();
     }
     plan.extension_missing = false;
+    if let Some(why) = extension::choose(conninfo, options, &topology, &fills, plan).await? {
+        plan.path_reason = format!("{}; not direct: {why}", plan.path_reason);
+    }
     // Its waits are those of the coordinator, which has nothing to do.
     plan.sample_hz = None;
     plan.spread = Some(Arc::new(SpreadPlan {

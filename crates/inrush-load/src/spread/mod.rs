@@ -9,21 +9,26 @@
 
 mod careful;
 mod choose;
+mod extension;
 mod fill;
+mod frames;
 mod router;
 mod session;
 mod settle;
 
 pub(crate) use choose::choose;
+pub(crate) use frames::KeyedFrames;
 pub(crate) use settle::{audit, misplaced, settle};
 
 use crate::job::Job;
-use crate::plan::Plan;
+use crate::plan::{Plan, WirePath};
 use crate::progress::Stop;
 use fill::{Fill, Pool};
 use futures_util::future::join_all;
 use inrush_cluster::{Found, Gid, Guard, Node, NodeMap, Part, Place, Topology, application};
 use inrush_core::{Code, Error, Result};
+use inrush_encode::frames::{BlockWriter, append_frame};
+use inrush_sink::catalog::direct::LOAD_LIBRARY;
 use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::{Failure, RowFailure};
 use inrush_sink::ledger::PreparedUnit;
@@ -95,6 +100,8 @@ pub(crate) struct Spread {
     routers: Vec<Router>,
     pools: Vec<Pool>,
     columns: Vec<Arc<Vec<String>>>,
+    /// By shape, what makes blocks of frames, where rows go to the extension.
+    blocks: Vec<BlockWriter>,
     /// The shape of what is gathered.
     shape: usize,
     lane: usize,
@@ -127,6 +134,7 @@ impl Spread {
             routers: Vec::new(),
             pools: job.plan.shapes.iter().map(|_| Pool::default()).collect(),
             columns: Vec::new(),
+            blocks: job.plan.layouts.iter().map(|layout| BlockWriter::new(layout)).collect(),
             shape: 0,
             lane,
             units: 0,
@@ -259,6 +267,7 @@ impl Spread {
         let router = &mut self.routers[self.shape];
         let mut spot = match format {
             WireFormat::Text => router.of_text(&self.topology, &row),
+            WireFormat::Direct => router.of_keyed(&self.topology, &row),
             _ => router.of_binary(&self.topology, &row),
         };
         if spot == Spot::Unsure {
@@ -271,10 +280,14 @@ impl Spread {
     fn gather(&mut self, place: usize, format: WireFormat, row: &[u8]) -> bool {
         let gathered = &mut self.gathered[place];
         let buffer = if format == WireFormat::Text { &mut gathered.text } else { &mut gathered.main };
-        if buffer.is_empty() && format == WireFormat::Binary {
-            buffer.extend_from_slice(inrush_encode::copy_binary::HEADER);
+        match format {
+            WireFormat::Direct => append_frame(buffer, frames::frame(row)),
+            WireFormat::Binary if buffer.is_empty() => {
+                buffer.extend_from_slice(inrush_encode::copy_binary::HEADER);
+                buffer.extend_from_slice(row);
+            }
+            _ => buffer.extend_from_slice(row),
         }
-        buffer.extend_from_slice(row);
         buffer.len() >= BUFFER
     }
 
@@ -295,6 +308,7 @@ impl Spread {
             place: Arc::clone(&self.places[place]),
             columns: Arc::clone(&self.columns[self.shape]),
             format,
+            blocks: self.blocks.get(self.shape).cloned(),
             bytes,
         };
         let node = self.places[place].node;
@@ -317,9 +331,14 @@ impl Spread {
 
     async fn connect(&self, job: &Job, node: usize) -> Result<inrush_cluster::NodeSession, Failure> {
         let node = &self.topology.nodes[node];
-        node.connect(&job.conninfo, &self.plan.map, &self.application, &self.plan.settings)
-            .await
-            .map_err(lost)
+        let plan = &self.plan;
+        let session =
+            node.connect(&job.conninfo, &plan.map, &self.application, &plan.settings).await.map_err(lost)?;
+        if job.plan.path == WirePath::Direct {
+            let loaded = session.connected.client.batch_execute(LOAD_LIBRARY).await;
+            loaded.map_err(|error| session.connected.failure(&error))?;
+        }
+        Ok(session)
     }
 
     /// Waits until a session is done with what it was given.
@@ -339,7 +358,7 @@ impl Spread {
 
     /// Sends what is gathered and waits until all is stored.
     pub async fn finish(&mut self, job: &Job) -> Result<(), Failure> {
-        for format in [WireFormat::Binary, WireFormat::Text] {
+        for format in [job.plan.wire_of(self.shape), WireFormat::Text] {
             // Always in the same order: units that want the same keys then wait one behind the other.
             for place in 0..self.places.len() {
                 self.send(job, place, format).await?;
@@ -597,6 +616,7 @@ fn row_length(rows: &[u8], format: WireFormat) -> Result<usize, Failure> {
     let length = match format {
         // No line end stands inside a row: it is escaped.
         WireFormat::Text => memchr::memchr(b'\n', rows).map(|at| at + 1),
+        WireFormat::Direct => frames::keyed_length(rows),
         _ => binary_row(rows),
     };
     length.ok_or_else(|| Failure::Fatal(Error::new(Code::Internal, "an encoded row has no end")))

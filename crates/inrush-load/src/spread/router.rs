@@ -83,6 +83,19 @@ impl Router {
         spot(topology, &values)
     }
 
+    /// Where a frame belongs that has its key's hash in front.
+    pub fn of_keyed(&self, topology: &Topology, row: &[u8]) -> Spot {
+        let found = match (&topology.map, super::frames::hash(row)) {
+            (Map::One, _) => Some(0),
+            // The lower half.
+            #[allow(clippy::cast_possible_truncation)]
+            (Map::Shards(shards), hash) => shards.index((hash as u32).cast_signed()),
+            (Map::Hash(partitions), hash) => partitions.find(hash),
+            (Map::Ranges(_), _) => None,
+        };
+        found.map_or(Spot::Nowhere, Spot::At)
+    }
+
     /// Where a row of COPY text belongs, its line end included.
     pub fn of_text(&mut self, topology: &Topology, row: &[u8]) -> Spot {
         self.values.clear();

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use inrush_cluster::{NodeSession, Place};
 use inrush_core::quote_literal;
+use inrush_encode::frames::BlockWriter;
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
-use inrush_sink::failure::{Failure, of_copy, of_statement};
+use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_postgres::Statement;
@@ -14,6 +15,8 @@ pub(super) struct Send {
     pub place: Arc<Place>,
     pub columns: Arc<Vec<String>>,
     pub format: WireFormat,
+    /// For frames.
+    pub blocks: Option<BlockWriter>,
     pub bytes: Vec<u8>,
 }
 
@@ -53,6 +56,7 @@ impl Session {
             _ if error.code().is_some_and(|state| state.code() == "55P03") => {
                 Failure::Retry(of_statement(error).into_error())
             }
+            _ if send.format == WireFormat::Direct => of_direct_copy(error, &send.place.name, &names),
             _ => of_copy(error, &send.place.name, &names),
         };
         if !self.statements.contains_key(&sql) {
@@ -62,7 +66,14 @@ impl Session {
         }
         let copy = CopyStream::start(&self.node.connected, &self.statements[&sql]).await;
         let mut copy = copy.map_err(|e| failed(self, &e))?;
-        copy.send(Bytes::from(send.bytes)).await.map_err(|e| failed(self, &e))?;
+        match &send.blocks {
+            Some(blocks) if send.format == WireFormat::Direct => {
+                for block in blocks.seal(send.bytes) {
+                    copy.send_whole(Bytes::from(block)).await.map_err(|e| failed(self, &e))?;
+                }
+            }
+            _ => copy.send(Bytes::from(send.bytes)).await.map_err(|e| failed(self, &e))?,
+        }
         copy.finish().await.map_err(|e| failed(self, &e))
     }
 

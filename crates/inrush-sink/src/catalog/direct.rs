@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 pub const LOAD_LIBRARY: &str = "SELECT inrush.version()";
 
 /// Whether the database has the extension.
-pub(super) const IS_THERE: &str =
+pub const IS_THERE: &str =
     "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'inrush')";
 
 /// [`LOAD_LIBRARY`] in a database that has the extension.
@@ -35,6 +35,15 @@ pub fn would_take(target: &Target) -> bool {
 pub async fn plan(client: &Client, table: &Table, columns: &[&str]) -> Result<String> {
     let row = client
         .query_one("SELECT inrush.plan($1::oid::regclass, $2)::text", &[&table.oid, &columns])
+        .await
+        .map_err(server_error)?;
+    Ok(row.get(0))
+}
+
+/// [`plan`] for a table that only its name is known of, as SQL reads it.
+pub async fn plan_of(client: &Client, table: &str, columns: &[&str]) -> Result<String> {
+    let row = client
+        .query_one("SELECT inrush.plan(pg_catalog.to_regclass($1), $2)::text", &[&table, &columns])
         .await
         .map_err(server_error)?;
     Ok(row.get(0))
