@@ -10,9 +10,9 @@ use inrush_sink::failure::server_error;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
-/// One row for each placement, or one without a placement. `shard_name` cuts names to 63 bytes as Citus does, and
+/// One row for each placement, or one without a placement, by their ranges of hashes. `shard_name` cuts names to 63 bytes as Citus does, and
 /// leaves out the schema where it is public.
-const PLACEMENTS: &str = "
+pub(crate) const PLACEMENTS: &str = "
     SELECT t.partmethod::text, t.repmodel::text, t.colocationid,
            pg_catalog.column_to_column_name(t.logicalrelid, t.partkey),
            (SELECT l.groupid FROM pg_catalog.pg_dist_local_group l),
@@ -28,7 +28,7 @@ const PLACEMENTS: &str = "
       LEFT JOIN pg_catalog.pg_dist_node n
              ON n.groupid = p.groupid AND n.noderole = 'primary' AND n.isactive AND n.nodecluster = 'default'
      WHERE t.logicalrelid = pg_catalog.to_regclass($1)
-     ORDER BY s.shardminvalue::int, s.shardid, p.groupid";
+     ORDER BY CASE WHEN t.partmethod = 'h' THEN s.shardminvalue::int END, s.shardid, p.groupid";
 
 /// The servers of the cluster that have data.
 const NODES: &str = "
@@ -46,14 +46,7 @@ pub(crate) async fn is_there<C: GenericClient>(client: &C) -> Result<bool> {
 /// Where Citus has the rows of a table; [`Found::Here`] if it does not.
 pub(crate) async fn read<C: GenericClient>(client: &C, table: &Table) -> Result<Found> {
     let name = table.qualified();
-    // 42P18: a number that is none. Ranges of other types are not sorted, nor loaded directly.
-    let rows = match client.query_typed(PLACEMENTS, &[(&name, Type::TEXT)]).await {
-        Ok(rows) => rows,
-        Err(error) if error.code().is_some_and(|state| state.code().starts_with("22")) => {
-            return Ok(Found::Coordinator("it is distributed by range, not by hash".into()));
-        }
-        Err(error) => return Err(server_error(error)),
-    };
+    let rows = client.query_typed(PLACEMENTS, &[(&name, Type::TEXT)]).await.map_err(server_error)?;
     let Some(first) = rows.first() else { return Ok(Found::Here) };
     let method: &str = first.get(0);
     let replication: &str = first.get(1);
@@ -130,7 +123,7 @@ fn topology(hash: bool, local: i32, rows: &[Row]) -> Result<Found> {
     Ok(Found::Direct(Box::new(topology)))
 }
 
-fn node(name: String, port: i32, group: i32, local: i32) -> Node {
+pub(crate) fn node(name: String, port: i32, group: i32, local: i32) -> Node {
     let port = u16::try_from(port).unwrap_or_default();
     let address = (group != local).then(|| Address {
         host: name.clone(),

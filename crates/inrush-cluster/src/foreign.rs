@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 /// The key: one row.
-const KEY: &str = "
+pub(crate) const KEY: &str = "
     SELECT p.partstrat::text, p.partexprs IS NOT NULL,
            (SELECT pg_catalog.array_agg(a.attname::text ORDER BY k.place)
               FROM pg_catalog.unnest(p.partattrs::int2[]) WITH ORDINALITY k(attnum, place)
@@ -34,7 +34,7 @@ const KEY: &str = "
      WHERE p.partrelid = pg_catalog.to_regclass($1) AND d.datname = pg_catalog.current_database()";
 
 /// The partitions. Options of a mapping can be read by the role it is for, and by superusers.
-const LEAVES: &str = "
+pub(crate) const LEAVES: &str = "
     SELECT c.oid, c.relkind::text, ns.nspname::text, c.relname::text, pg_catalog.pg_get_expr(c.relpartbound, c.oid),
            s.srvname::text, w.fdwname::text, f.ftoptions, s.srvoptions, m.umoptions,
            (SELECT pg_catalog.array_agg(ARRAY[a.attname::text, pg_catalog.split_part(o, '=', 2)])
@@ -130,11 +130,11 @@ pub(crate) async fn read<C: GenericClient>(client: &C, table: &Table) -> Result<
 }
 
 /// `name=value` of an array of options.
-fn option<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
+pub(crate) fn option<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
     options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn options(row: &Row, column: usize) -> Vec<String> {
+pub(crate) fn options(row: &Row, column: usize) -> Vec<String> {
     row.get::<_, Option<Vec<String>>>(column).unwrap_or_default()
 }
 
@@ -187,7 +187,7 @@ fn place(leaf: &Row, nodes: &mut Vec<Node>) -> std::result::Result<Place, String
 }
 
 /// As postgres_fdw connects (its options host, hostaddr, port, dbname, user and password).
-fn address(server: &[String], mapping: &[String]) -> Address {
+pub(crate) fn address(server: &[String], mapping: &[String]) -> Address {
     let of = |name| option(server, name).map(str::to_owned);
     Address {
         host: of("hostaddr").or(of("host")).unwrap_or_else(|| "localhost".into()),
@@ -208,7 +208,7 @@ pub(crate) async fn nodes<C: GenericClient>(client: &C) -> Result<Vec<Node>> {
 }
 
 /// The ranges, with their values as the server reads them.
-async fn ranges<C: GenericClient>(
+pub(crate) async fn ranges<C: GenericClient>(
     client: &C,
     kind: RangeKind,
     ty: &PgType,

@@ -84,6 +84,22 @@ impl HashKind {
         })
     }
 
+    /// Why a column of this type is not hashed here; `None` where [`HashKind::of`] knows how.
+    pub fn why_not(ty: &PgType, typmod: i32) -> Option<String> {
+        if HashKind::of(ty, typmod).is_some() {
+            return None;
+        }
+        let (base, _) = ty.under_domains(typmod);
+        let why = match &base.kind {
+            TypeKind::Base(BaseType::Numeric | BaseType::Interval) => "the server rounds them first",
+            TypeKind::Base(BaseType::Json) => "the type has no hash",
+            TypeKind::Enum => "the hash is that of a number which only the server knows",
+            TypeKind::Array { .. } => "arrays are hashed element by element, as the server has them",
+            TypeKind::Base(_) | TypeKind::Other | TypeKind::Domain { .. } => "only the server knows how",
+        };
+        Some(format!("keys of type {} are not hashed here: {why}", ty.name))
+    }
+
     /// The hash of a value with a seed; `None` if the bytes are no value of the type or would be refused.
     #[inline]
     pub fn hash(self, value: &[u8], seed: u64) -> Option<u64> {
