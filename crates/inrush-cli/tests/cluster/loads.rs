@@ -1,0 +1,123 @@
+//! What the tests of this binary share: a directory of files, loads of them, and what must be true afterwards.
+
+use crate::harness::{Outcome, Running, inrush, run};
+use inrush_testkit::ClusterDatabase;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long one command may take.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A directory for inputs and rejects.
+pub struct Files(TempDir);
+
+impl Files {
+    pub fn new() -> Files {
+        Files(tempfile::tempdir().expect("a directory"))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.0.path().join(name), bytes).expect("to write a file");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).unwrap_or_default()
+    }
+
+    /// `inrush load FILE --table TABLE --to URL`, and more.
+    pub fn load(&self, file: &str, table: &str, url: &str, more: &[&str]) -> Command {
+        let mut command = inrush(self.path());
+        command.args(["load", file, "--table", table, "--to", url]).args(more);
+        command
+    }
+
+    /// Runs a load that has to end with this code, and gives its report.
+    #[track_caller]
+    pub fn report(&self, code: i32, file: &str, table: &str, url: &str, more: &[&str]) -> Report {
+        let mut command = self.load(file, table, url, more);
+        let outcome = run(command.args(["--report", "-"]), None, PATIENCE);
+        outcome.expect_code(code);
+        Report::of(&outcome)
+    }
+}
+
+/// The report of a load.
+#[derive(Debug)]
+pub struct Report(pub Value);
+
+impl Report {
+    #[track_caller]
+    pub fn of(outcome: &Outcome) -> Report {
+        let last = outcome.stdout.trim();
+        Report(serde_json::from_str(last).unwrap_or_else(|e| panic!("no report: {e}\n{outcome:#?}")))
+    }
+
+    pub fn cluster(&self) -> &Value {
+        &self.0["cluster"]
+    }
+
+    #[track_caller]
+    pub fn bypassed(&self) -> &Report {
+        assert_eq!(self.cluster()["bypassed"], true, "{:#}", self.0);
+        self
+    }
+
+    /// Through the coordinator, for a reason with this in it.
+    #[track_caller]
+    pub fn through(&self, why: &str) -> &Report {
+        assert_eq!(self.cluster()["bypassed"], false, "{:#}", self.0);
+        let reason = self.cluster()["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains(why), "{why:?} is not in {reason:?}");
+        self
+    }
+
+    /// The audit was asked for, and has found nothing.
+    #[track_caller]
+    pub fn audited(&self, rows: u64) -> &Report {
+        let audit = &self.cluster()["audit"];
+        assert_eq!((&audit["rows"], &audit["misplaced"]), (&rows.into(), &0.into()), "{:#}", self.0);
+        self
+    }
+
+    /// A figure of the totals.
+    pub fn total(&self, name: &str) -> u64 {
+        self.0["totals"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {:#}", self.0))
+    }
+}
+
+/// Ends a command, which may not hang.
+#[track_caller]
+pub fn end(mut running: Running) -> Outcome {
+    if running.wait_until(Instant::now() + PATIENCE).is_none() {
+        let outcome = running.kill9();
+        panic!("it hangs\n{outcome:#?}");
+    }
+    running.finish()
+}
+
+/// Waits until it is so.
+#[track_caller]
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a table of `keys` hash columns holds is where PostgreSQL's own routing would have put it, and nothing is left
+/// prepared, or in the ledger.
+#[track_caller]
+pub fn settled(database: &ClusterDatabase<'_>, told: &str) {
+    assert_eq!(database.prepared(), Vec::<String>::new(), "{told}");
+    let left = database.psql("SELECT count(*) FROM inrush_ledger.prepared");
+    assert_eq!(left, "0", "rows in inrush_ledger.prepared: {told}");
+    wait_until("no session of a load is left", || database.sessions() == 0);
+}

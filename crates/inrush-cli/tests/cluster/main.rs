@@ -1,0 +1,10 @@
+//! Tables on several servers, from outside: what `inrush load` puts where, and what is there whatever dies.
+//!
+//! Tables of stock PostgreSQL (partitions with `postgres_fdw`) on throw-away servers; Citus with
+//! `INRUSH_TEST_CITUS=DSN`, the connection string of a superuser to the coordinator of a cluster for tests.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod loads;
+mod stock;
