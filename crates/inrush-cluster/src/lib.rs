@@ -24,6 +24,7 @@ mod node;
 mod raw;
 mod route;
 mod settle;
+mod status;
 mod topology;
 
 pub use audit::{Audit, Misplaced, audit};
@@ -34,4 +35,8 @@ pub use layout::Spread;
 pub use node::{Address, Node, NodeMap, NodeSession};
 pub use route::{Chosen, Hash, KeyValue, Placement, Route, Step, route};
 pub use settle::{Settled, application, settle};
+pub use status::{
+    Largest, Look, NodeShare, NodeStatus, OtherPrepared, PreparedPart, Recover, Skew, SkewOf, Status,
+    TableStatus, UnitStatus, status,
+};
 pub use topology::{Kind, Map, Place, Topology};
