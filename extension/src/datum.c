@@ -23,27 +23,38 @@
 #define bad_binary(type) \
 	ereport(ERROR, (errcode(ERRCODE_INVALID_BINARY_REPRESENTATION), errmsg("invalid stored form of a value of type %s", type)))
 
-/* Valid in the server's encoding, which rules out zero bytes. */
-static inline void
+/*
+ * Valid in the server's encoding, which rules out zero bytes. Gives how many bytes at the front are ASCII: characters of
+ * one byte.
+ */
+static inline uint32
 check_encoding(int encoding, const char *value, uint32 size)
 {
 	uint32		ascii = inrush_ascii_prefix(value, size);
 
 	if (ascii < size)
 		(void) pg_verify_mbstr(encoding, value + ascii, (int) (size - ascii), false);
+	return ascii;
+}
+
+/* The characters of a text that has so many ASCII bytes at the front. */
+static inline int
+characters(const char *value, uint32 size, uint32 ascii)
+{
+	return (int) ascii + (ascii < size ? pg_mbstrlen_with_len(value + ascii, (int) (size - ascii)) : 0);
 }
 
 static void
 check_text(const InrushLayout *layout, const InrushColumn *column, const char *value, uint32 size)
 {
+	uint32		ascii = check_encoding(layout->encoding, value, size);
 	int32		limit;
 
-	check_encoding(layout->encoding, value, size);
 	if (column->base == TEXTOID || column->typmod < (int32) VARHDRSZ)
 		return;
 	limit = column->typmod - (int32) VARHDRSZ;
-	if (column->base == BPCHAROID ? pg_mbstrlen_with_len(value, (int) size) != limit :
-		size > (uint32) limit && pg_mbstrlen_with_len(value, (int) size) > limit)
+	if (column->base == BPCHAROID ? characters(value, size, ascii) != limit :
+		size > (uint32) limit && characters(value, size, ascii) > limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
 				 errmsg(column->base == BPCHAROID ? "value of type character(%d) has another length" :
@@ -60,7 +71,7 @@ check_name(int encoding, const char *value)
 	for (Size i = length; i < NAMEDATALEN; i++)
 		if (value[i] != '\0')
 			bad_binary("name");
-	check_encoding(encoding, value, (uint32) length);
+	(void) check_encoding(encoding, value, (uint32) length);
 }
 
 /* Times of day, microseconds: 24:00:00 is one. */

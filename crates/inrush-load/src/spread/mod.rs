@@ -39,8 +39,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Bytes gathered for a place before they are sent: smaller COPYs cost a node more than they carry.
-const BUFFER: usize = 1 << 20;
+/// Bytes gathered for a place before they are sent, at least and at most: smaller COPYs cost a node more than they carry,
+/// and in larger ones rows are nearer to each other in its indexes.
+const BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=4 << 20;
+
+/// Bytes that a lane gathers for all places together, as long as each has its least.
+const BUFFERS: usize = 64 << 20;
 
 /// Of a plan, what rows that are sent to nodes need.
 pub(crate) struct SpreadPlan {
@@ -96,6 +100,8 @@ pub(crate) struct Spread {
     guard_prepared: bool,
     slots: Vec<Slot>,
     gathered: Vec<Gathered>,
+    /// Bytes gathered for a place before they are sent.
+    buffer: usize,
     /// By shape.
     routers: Vec<Router>,
     pools: Vec<Pool>,
@@ -131,6 +137,7 @@ impl Spread {
             guard_prepared: false,
             slots: Vec::new(),
             gathered: Vec::new(),
+            buffer: *BUFFER.start(),
             routers: Vec::new(),
             pools: job.plan.shapes.iter().map(|_| Pool::default()).collect(),
             columns: Vec::new(),
@@ -174,6 +181,7 @@ impl Spread {
         }
         self.places = topology.places.iter().cloned().map(Arc::new).collect();
         self.gathered = topology.places.iter().map(|_| Gathered::default()).collect();
+        self.buffer = (BUFFERS / topology.places.len().max(1)).clamp(*BUFFER.start(), *BUFFER.end());
         self.routers = routers;
         self.topology = topology;
         Ok(())
@@ -288,7 +296,7 @@ impl Spread {
             }
             _ => buffer.extend_from_slice(row),
         }
-        buffer.len() >= BUFFER
+        buffer.len() >= self.buffer
     }
 
     /// Has the place's node store what is gathered, once it is done with what it has.
@@ -299,7 +307,7 @@ impl Spread {
             return Ok(());
         }
         let mut bytes = std::mem::take(buffer);
-        buffer.reserve(BUFFER + BUFFER / 8);
+        buffer.reserve(self.buffer + self.buffer / 8);
         if format == WireFormat::Binary {
             bytes.extend_from_slice(inrush_encode::copy_binary::TRAILER);
         }
