@@ -47,7 +47,7 @@ made_from=$(
         stat -c '%n %s %Y' "$bin/postgres"
         # A module that was installed meanwhile is to be found too.
         ls "$modules"
-        for file in Makefile ./*.control sql/* src/*.[ch] test/module/Makefile test/module/*.[c] \
+        for file in Makefile ./*.control sql/* src/*.[ch] dml/Makefile dml/*.[ch] test/module/Makefile test/module/*.[c] \
             test/module/*.sql test/module/*.control ../tests/extension-server.sh; do
             sha256sum "$file"
         done

@@ -16,6 +16,8 @@
 # (tests/extension-server.sh). Where they differ from extension/test/expected, the differences are printed.
 # extension/test/recovery.py has servers of its own, in the same directory, that die: it runs for the tests that are
 # named, and as a whole with RECOVERY=1, or in a small version with RECOVERY=small, as in scripts/test.sh.
+# extension/test/cluster.py has three servers of its own, for distribute_dml(). Its test "citus" wants a cluster that is
+# there: INRUSH_TEST_CITUS, as in that file.
 # extension/test/fuzz.py sends what was kept in fuzz/corpus/direct, and then what nobody has thought of: for some
 # seconds with numbers that are always the same, unless INRUSH_FUZZ_SECONDS asks for more. What fails it leaves in
 # fuzz/artifacts/direct, what is new in fuzz/target/found/direct.
@@ -123,7 +125,7 @@ run() { # major pg_config
     work=$(mktemp -d "${TMPDIR:-/tmp}/inrush-ext-$major.XXXXXX") || return 1
     mkdir "$work/data" "$work/results"
     cp -R "$tests/sql" "$tests/expected" "$tests/specs" "$tests/isolation.py" "$tests/recovery" "$tests/recovery.py" \
-        "$tests/fuzz" "$tests/fuzz.py" "$work/"
+        "$tests/fuzz" "$tests/fuzz.py" "$tests/cluster" "$tests/cluster.py" "$work/"
     cp -R fuzz/corpus/direct "$work/corpus"
     for name in $regress; do
         touch "$work/expected/$name.out"
@@ -195,6 +197,16 @@ END
         p=$((p + $(count '^ok ' "$work/recovery.out")))
         f=$((f + $(count '^not ok ' "$work/recovery.out")))
     fi
+    if [ -n "$cluster" ]; then
+        echo "extension on $("$2" --version): cluster"
+        mkdir "$work/clustered"
+        [ -z "$user" ] || chown "$user" "$work/clustered"
+        # shellcheck disable=SC2086
+        (cd "$work/clustered" && $with python3 ../cluster.py $cluster) > "$work/cluster.out" 2>&1 || bad=1
+        sed 's/^/  /' "$work/cluster.out"
+        p=$((p + $(count '^ok ' "$work/cluster.out")))
+        f=$((f + $(count '^not ok ' "$work/cluster.out")))
+    fi
     if [ -n "$fuzz" ]; then
         echo "extension on $("$2" --version): fuzz"
         mkdir "$work/fuzzed"
@@ -212,6 +224,7 @@ END
         for name in $regress $isolation; do
             cp "$work/results/$name.out" "$tests/expected/"
         done
+        [ -z "$cluster" ] || cp "$work/cluster"/*.out "$tests/cluster/"
         bad=0
         f=0
     fi
@@ -254,6 +267,7 @@ trap 'exit 1' INT TERM HUP
 regress=
 isolation=
 recovery=
+cluster=
 small=
 for file in "$tests"/sql/*.sql; do
     name=$(basename "$file" .sql)
@@ -266,6 +280,11 @@ for file in "$tests"/specs/*.spec; do
     [ "$name" != '*' ] || break
     if [ $# = 0 ] || have "$*" "$name"; then
         isolation="$isolation $name"
+    fi
+done
+for name in $(python3 "$tests/cluster.py" --list); do
+    if [ $# = 0 ] || have "$*" "$name"; then
+        cluster="$cluster $name"
     fi
 done
 # Those that let servers die take minutes.
@@ -290,8 +309,8 @@ if [ $# = 0 ] || have "$*" fuzz; then
     fuzz=fuzz
 fi
 for name; do
-    have "$regress $isolation $recovery $fuzz" "$name" ||
-        { echo "there is no test $name in extension/test/sql, specs or recovery.py" >&2; exit 2; }
+    have "$regress $isolation $recovery $cluster $fuzz" "$name" ||
+        { echo "there is no test $name in extension/test/sql, specs, recovery.py or cluster.py" >&2; exit 2; }
 done
 regress="setup$regress"
 

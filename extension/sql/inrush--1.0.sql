@@ -1,5 +1,5 @@
 -- Objects of the extension inrush. Its library takes COPY ... FROM STDIN (FORMAT inrush) once it is loaded into a
--- session, which any call of these functions does.
+-- session, which any call of version() or plan() does. distribute_dml() and what belongs to it is in another library.
 \echo Use "CREATE EXTENSION inrush" to load this file. \quit
 
 -- A schema that is here already may be a trap of its owner's.
@@ -26,3 +26,37 @@ CREATE FUNCTION inrush.plan(relation regclass, columns text[] DEFAULT NULL) RETU
   AS 'MODULE_PATHNAME', 'inrush_plan' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION inrush.plan(regclass, text[]) IS
   'whether a table takes FORMAT inrush, and how its rows are laid out';
+
+CREATE FUNCTION inrush.distribute_dml("table" regclass, distribution_value anyelement, dml text) RETURNS bigint
+  AS '$libdir/inrush_dml', 'inrush_distribute_dml' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION inrush.distribute_dml(regclass, anyelement, text) IS
+  'sends a statement to the shard or partition that the value belongs to';
+
+-- For literals, which have no type that anyelement could be: they are read as the type of the key.
+CREATE FUNCTION inrush.distribute_dml("table" regclass, distribution_value text, dml text) RETURNS bigint
+  AS '$libdir/inrush_dml', 'inrush_distribute_dml' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION inrush.distribute_dml(regclass, text, text) IS
+  'sends a statement to the shard or partition that the value belongs to';
+
+-- distribute_dml() calls it on other nodes of Citus. It checks privileges on the table.
+CREATE FUNCTION inrush.dml_guard("table" regclass, shard bigint) RETURNS void
+  AS '$libdir/inrush_dml', 'inrush_dml_guard' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION inrush.dml_guard(regclass, bigint) IS
+  'keeps a shard of this node where it is until the transaction ends';
+
+-- A row for each transaction that distribute_dml() has prepared on a node and that is to be committed there. Only its
+-- functions write here. Of a dump they would be those of another server, but a restored one may need them.
+CREATE TABLE inrush.dml_transactions (
+  gid text COLLATE "C" PRIMARY KEY,
+  node text NOT NULL,
+  server oid NOT NULL,
+  nodeid integer NOT NULL,
+  prepared timestamptz NOT NULL
+);
+COMMENT ON TABLE inrush.dml_transactions IS 'transactions that nodes have prepared and are to commit';
+SELECT pg_catalog.pg_extension_config_dump('inrush.dml_transactions', '');
+
+CREATE FUNCTION inrush.resolve_dml(OUT node text, OUT gid text, OUT outcome text) RETURNS SETOF record
+  AS '$libdir/inrush_dml', 'inrush_resolve_dml' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION inrush.resolve_dml() IS 'ends transactions that died between preparing and committing';
+REVOKE ALL ON FUNCTION inrush.resolve_dml() FROM PUBLIC;

@@ -35,7 +35,10 @@ SET ROLE inrush_owner;
 CREATE EXTENSION inrush;
 RESET ROLE;
 CREATE EXTENSION inrush;
-\dx+ inrush
+-- Not \dx+: newer ones list types of tables too.
+SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
+ WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid IN ('pg_class'::regclass, 'pg_proc'::regclass)
+   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'inrush') ORDER BY 1;
 \c regression
 DROP DATABASE inrush_extension;
 DROP ROLE inrush_owner;

@@ -1,0 +1,5 @@
+from server import Skipped
+
+
+def citus(stock):
+    raise Skipped("not written")

@@ -1,0 +1,5 @@
+from server import Skipped
+
+
+def locks(stock):
+    raise Skipped("not written")

@@ -1,0 +1,5 @@
+from server import Skipped
+
+
+def rights(stock):
+    raise Skipped("not written")
