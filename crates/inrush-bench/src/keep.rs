@@ -1,5 +1,5 @@
 use crate::Record;
-use crate::{c3, render};
+use crate::{c3, c4, render};
 use inrush_core::{Code, Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -37,14 +37,22 @@ pub fn pages(here: &Path) -> Result<()> {
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .collect();
     names.sort();
-    let (mut records, mut streams) = (Vec::new(), String::new());
+    let (mut records, mut others) = (Vec::new(), String::new());
     for path in names {
         let text = std::fs::read(&path).map_err(|e| failed("read", &path, &e))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if is_stream(&text) {
-            let record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
-            streams += &c3::section(&name, &record);
-            continue;
+        match kind(&text).as_str() {
+            c3::KIND => {
+                let record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
+                others += &c3::section(&name, &record);
+                continue;
+            }
+            c4::KIND => {
+                let record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
+                others += &c4::section(&name, &record);
+                continue;
+            }
+            _ => {}
         }
         let record: Record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
         let page = path.with_extension("html");
@@ -52,17 +60,17 @@ pub fn pages(here: &Path) -> Result<()> {
         records.push((name, record));
     }
     let readme = here.join("README.md");
-    std::fs::write(&readme, render::readme(&records) + &streams).map_err(|e| failed("write", &readme, &e))
+    std::fs::write(&readme, render::readme(&records) + &others).map_err(|e| failed("write", &readme, &e))
 }
 
-/// Whether it is a record of case C3, which has a form of its own.
-fn is_stream(json: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
+/// What a record says it is: those of cases C3 and C4 have forms of their own.
+fn kind(json: &[u8]) -> String {
+    #[derive(Default, serde::Deserialize)]
     struct Kind {
         #[serde(default)]
         kind: String,
     }
-    serde_json::from_slice::<Kind>(json).is_ok_and(|it| it.kind == c3::KIND)
+    serde_json::from_slice::<Kind>(json).unwrap_or_default().kind
 }
 
 pub fn failed(what: &str, path: &Path, e: &dyn std::fmt::Display) -> Error {

@@ -19,6 +19,7 @@
 //! server.
 
 pub mod c3;
+pub mod c4;
 mod case;
 mod compare;
 mod data;
@@ -26,6 +27,7 @@ mod files;
 mod keep;
 mod machine;
 mod measure;
+mod random;
 mod record;
 pub mod render;
 mod run;

@@ -1,5 +1,6 @@
 //! Rows made beforehand, with times that can be written anew.
 
+use crate::random::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of `2026-11-22 03:04:05.123456`.
@@ -63,29 +64,6 @@ impl Block {
     /// What is sent.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-/// Random bits, quick and the same each time.
-#[derive(Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// So many hexadecimal digits.
-    pub fn hex(&mut self, out: &mut Vec<u8>, count: usize) {
-        let end = out.len() + count;
-        while out.len() < end {
-            let bits = self.next();
-            let take = (end - out.len()).min(16);
-            out.extend((0..take).map(|i| b"0123456789abcdef"[(bits >> (4 * i) & 15) as usize]));
-        }
     }
 }
 

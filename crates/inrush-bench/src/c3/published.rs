@@ -1,9 +1,10 @@
 //! The ways that rows are written to now: pgbench with INSERTs, psql with COPY.
 
-use crate::c3::blocks::{Block, Random, now, time};
+use crate::c3::blocks::{Block, now, time};
 use crate::c3::senders;
 use crate::c3::{Case, Kind};
 use crate::measure;
+use crate::random::Random;
 use crate::server::{Server, remove_server_variables};
 use inrush_core::{Code, Error, Excerpt, Result};
 use inrush_testkit::Installation;

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 /// Measure a case against psql and others on this machine.
 ///
 /// Without --server it starts servers of its own, of every version installed, with fsync, full_page_writes and
-/// data checksums on. Files and servers are under TMPDIR: let that be on the disk that is meant.
+/// data checksums on. Files and servers are under TMPDIR: let that be on the disk that is meant. c4 runs on the
+/// cluster that --to names.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct BenchArgs {
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
 
-    /// c1 (wide rows), c2 (narrow rows), c3 (a stream), or a case file that ends in .toml
+    /// c1 (wide rows), c2 (narrow rows), c3 (a stream), c4 (a cluster), or a case file that ends in .toml
     #[arg(value_name = "CASE")]
     pub case: Option<String>,
 
@@ -21,11 +22,11 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N")]
     pub rows: Option<u64>,
 
-    /// Runs of each contender
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub runs: u32,
+    /// Runs of each contender [default: 5; c4: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: Option<u32>,
 
-    /// Seconds of each run (c3) [default: 20]
+    /// Seconds of each run (c3, c4) [default: 20; c4: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: Option<u32>,
 
@@ -37,6 +38,19 @@ pub struct BenchArgs {
     /// side by side
     #[arg(long, value_name = "DSN")]
     pub server: Vec<String>,
+
+    /// The coordinator of the cluster to run on, as psql names it (c4): of Citus, or a server with foreign servers
+    /// of postgres_fdw and mappings for the role
+    #[arg(long, value_name = "DSN", conflicts_with = "server")]
+    pub to: Option<String>,
+
+    /// How a node is reached from here, if not as the coordinator does (c4); may be repeated
+    #[arg(long, value_name = "HOST:PORT=HOST:PORT")]
+    pub node: Vec<String>,
+
+    /// Clients at once that send statements (c4) [default: insert 8, update 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub threads: Option<u32>,
 
     /// Major versions of the servers to start [default: all installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "server")]
