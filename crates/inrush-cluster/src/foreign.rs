@@ -37,8 +37,9 @@ pub(crate) const KEY: &str = "
 pub(crate) const LEAVES: &str = "
     SELECT c.oid, c.relkind::text, ns.nspname::text, c.relname::text, pg_catalog.pg_get_expr(c.relpartbound, c.oid),
            s.srvname::text, w.fdwname::text, f.ftoptions, s.srvoptions, m.umoptions,
-           (SELECT pg_catalog.array_agg(ARRAY[a.attname::text, pg_catalog.split_part(o, '=', 2)])
-              FROM pg_catalog.pg_attribute a, pg_catalog.unnest(a.attfdwoptions) o
+           (SELECT pg_catalog.array_agg(v.x ORDER BY a.attnum, v.n)
+              FROM pg_catalog.pg_attribute a, pg_catalog.unnest(a.attfdwoptions) o,
+                   pg_catalog.unnest(ARRAY[a.attname::text, pg_catalog.substr(o, 13)]) WITH ORDINALITY v(x, n)
              WHERE a.attrelid = c.oid AND NOT a.attisdropped AND o LIKE 'column\\_name=%')
       FROM pg_catalog.pg_inherits i
       JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid

@@ -574,11 +574,16 @@ impl Drop for Gauge {
 
 fn lost(error: &Error, job: &Job) -> Error {
     let lost = Error::new(Code::ConnectionLost, error.fact().to_owned());
-    lost.hint(if job.plan.atomic {
+    let again = if job.plan.atomic {
         "Nothing was loaded; give the same command again."
     } else {
         "Give the same command again: what was committed is skipped, the rest is loaded."
-    })
+    };
+    // Of a node there is more to say: perhaps it is never reached from here.
+    match error.hint_text().filter(|_| job.plan.spread.is_some()) {
+        Some(hint) => lost.hint(format!("{again} {hint}")),
+        None => lost.hint(again),
+    }
 }
 
 /// Cutter and decoder found different numbers of records: rows may be lost, so nothing of it is committed.
