@@ -39,6 +39,13 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
     for left in &settled.left {
         say::note(left);
     }
+    for partial in &settled.partial {
+        say::note(&format!(
+            "rows of a unit of load {} are not on {} yet: its command, given again, sends them",
+            partial.unit.load,
+            partial.missing.join(", ")
+        ));
+    }
     let named = args.finish.as_deref().or(args.undo.as_deref()).filter(|id| !id.is_empty());
     let mut left = Vec::new();
     for summary in open.list(i64::MAX)? {

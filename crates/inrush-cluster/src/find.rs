@@ -43,7 +43,7 @@ pub(crate) async fn find_again<C: GenericClient>(client: &C, table: &Table, kind
 pub async fn known_nodes<C: GenericClient>(client: &C) -> Result<Vec<Node>> {
     let mut nodes = vec![Node { name: "coordinator".into(), address: None }];
     if citus::is_there(client).await? {
-        nodes.extend(citus::nodes(client).await?.into_iter().filter(|node| node.address.is_some()));
+        nodes.extend(citus::nodes(client).await?);
     }
     nodes.extend(foreign::nodes(client).await?);
     Ok(nodes)

@@ -34,7 +34,7 @@ pub use guard::Guard;
 pub use layout::Spread;
 pub use node::{Address, Node, NodeMap, NodeSession};
 pub use route::{Chosen, Hash, KeyValue, Placement, Route, Step, route};
-pub use settle::{Settled, application, settle};
+pub use settle::{Partial, Settled, application, settle};
 pub use status::{
     Largest, Look, NodeShare, NodeStatus, OtherPrepared, PreparedPart, Recover, Skew, SkewOf, Status,
     TableStatus, UnitStatus, status,

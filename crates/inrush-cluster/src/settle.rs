@@ -11,7 +11,7 @@ use crate::{Node, NodeMap};
 use inrush_core::{Code, Error, Result, quote_literal};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
-use inrush_sink::ledger::Ledger;
+use inrush_sink::ledger::{Ledger, PreparedUnit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -28,8 +28,20 @@ pub struct Settled {
     pub rolled_back: u64,
     /// Loads that have units of their current epoch, which whoever works on them ends.
     pub others: BTreeSet<i64>,
+    /// Units that some of their nodes have and others do not, where nothing is prepared: their load, given again, sends
+    /// the others what is missing.
+    pub partial: Vec<Partial>,
     /// What could not be done: nodes that cannot be reached.
     pub left: Vec<String>,
+}
+
+/// A unit that some nodes lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partial {
+    /// The unit, with its nodes and its ranges.
+    pub unit: PreparedUnit,
+    /// Names of the nodes that lack it.
+    pub missing: Vec<String>,
 }
 
 /// The name of sessions on nodes, by which whoever settles finds them.
@@ -115,26 +127,45 @@ pub async fn settle(
     // Of a decided unit nothing is prepared any more where we have been.
     let mut told = Vec::new();
     for unit in decided {
-        let old = match Gid::parse(&format!("{}_guard", unit.gid)) {
+        let over = match Gid::parse(&format!("{}_guard", unit.gid)) {
             Some((gid, _)) => {
                 epoch(client, ledger, gid.load, &mut epochs).await?.is_none_or(|now| gid.epoch < now)
             }
             None => false,
         };
-        match unit.nodes.iter().find(|name| silent.contains(name) || !known(name, &own, nodes)) {
-            None if old => told.push(unit.gid),
-            Some(name) if old => settled
-                .left
-                .push(format!("unit {} is committed, and node {name} has not been told", unit.gid)),
-            _ => {}
+        if !over {
+            continue;
+        }
+        let mut missing = Vec::new();
+        let mut unknown = None;
+        for name in &unit.nodes {
+            let node = nodes.iter().find(|node| node.name == *name).or((own.name == *name).then_some(&own));
+            let session = node.and_then(|node| {
+                sessions.iter().find(|(reached, _)| reached.name == node.name || node.address.is_none())
+            });
+            match session {
+                None => unknown = Some(name),
+                Some((_, session)) if unit.ranges.is_some() => {
+                    if !ledger.is_marked(&session.connected.client, &unit.gid).await? {
+                        missing.push(name.clone());
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(name) = unknown {
+            settled.left.push(format!("unit {} is committed, and node {name} has not been told", unit.gid));
+        } else if missing.is_empty() {
+            told.push(unit.gid);
+        } else {
+            settled.partial.push(Partial { unit, missing });
         }
     }
     ledger.forget(client, &told).await?;
+    for (_, session) in &sessions {
+        ledger.unmark(&session.connected.client, &told).await?;
+    }
     Ok(settled)
-}
-
-fn known(name: &str, own: &Node, nodes: &[Node]) -> bool {
-    own.name == name || nodes.iter().any(|node| node.name == name)
 }
 
 async fn epoch(

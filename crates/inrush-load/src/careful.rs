@@ -37,7 +37,7 @@ impl Lane<'_> {
     /// Sends a unit again, leaving out the rows the server refuses. `immediate` checks deferred constraints
     /// with each segment: the unit's COMMIT was refused before.
     pub(crate) async fn careful(&mut self, unit: &mut Unit, immediate: bool) -> Result<(), Failure> {
-        self.begin().await?;
+        self.begin(unit).await?;
         for i in 0..unit.held.len() {
             let placeholder = Held::Range {
                 input: 0,

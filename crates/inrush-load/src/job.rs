@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use crate::progress::{Progress, Stop};
 use crate::queue::Queue;
 use crate::walwriter::Nudges;
+use inrush_cluster::Partial;
 use inrush_core::{Chunk, Code, Error, Reject, Result};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::{Ledger, StoredLoad};
@@ -30,6 +31,8 @@ pub(crate) struct Job {
     surplus: AtomicUsize,
     /// Levers pulled while the load ran.
     pulled: Mutex<Vec<Pulled>>,
+    /// Units of earlier runs that some nodes lack.
+    partial: Mutex<Vec<Partial>>,
 }
 
 /// What the reader hands to a lane.
@@ -61,7 +64,18 @@ impl Job {
             duplicates: AtomicBool::new(false),
             surplus: AtomicUsize::new(0),
             pulled: Mutex::new(Vec::new()),
+            partial: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Has the lanes send what some nodes lack of these units.
+    pub fn mend(&self, partial: Vec<Partial>) {
+        lock(&self.partial).extend(partial);
+    }
+
+    /// The next unit that some nodes lack.
+    pub fn next_partial(&self) -> Option<Partial> {
+        lock(&self.partial).pop()
     }
 
     /// Memory between reader and lanes: a chunk for each lane, one being read and two that wait. More would

@@ -102,6 +102,9 @@ impl<'a> Lane<'a> {
             let plan = &self.job.plan;
             levers::unique::drop_all(&self.session.connected.client, &plan.table, &plan.forbidding).await?;
         }
+        while let Some(partial) = self.job.next_partial() {
+            self.unit(Unit::mending(&partial)).await?;
+        }
         loop {
             let waited = Instant::now();
             self.enter(Stage::Input);
@@ -118,8 +121,8 @@ impl<'a> Lane<'a> {
                 break;
             }
         }
-        if let (Some(spread), Some((ledger, _))) = (&self.spread, &self.job.ledger) {
-            ledger.forget(&self.session.connected.client, spread.told()).await?;
+        if let (Some(spread), Some((ledger, _))) = (&mut self.spread, &self.job.ledger) {
+            spread.end(ledger, &self.session.connected.client).await?;
         }
         Ok(())
     }
@@ -144,7 +147,7 @@ impl<'a> Lane<'a> {
     /// Sees one unit through to its commit.
     async fn unit(&mut self, mut unit: Unit) -> Result<()> {
         let mut mode = Mode::Fast;
-        let mut live = true;
+        let mut live = unit.mends.is_none();
         let mut tries = 0;
         let mut refused = None;
         loop {
@@ -225,7 +228,11 @@ impl<'a> Lane<'a> {
                     }
                     if commit_sent && !here && self.has_committed(&unit).await? {
                         if let Some(spread) = &mut self.spread {
-                            spread.tell(self.job).await.map_err(Failure::into_error)?;
+                            match spread.tell(self.job, &mut unit).await {
+                                // Some nodes lack it: they are sent it again.
+                                Err(Failure::Retry(_)) => continue,
+                                told => told.map_err(Failure::into_error)?,
+                            }
                         }
                         self.account(&mut unit);
                         return Ok(());
@@ -248,7 +255,7 @@ impl<'a> Lane<'a> {
 
     /// Sends a unit with one COPY (or few), taking chunks from the queue while `live`.
     async fn fast(&mut self, unit: &mut Unit, live: bool) -> Result<(), Failure> {
-        self.begin().await?;
+        self.begin(unit).await?;
         let mut i = 0;
         loop {
             while i < unit.held.len() {
@@ -421,7 +428,7 @@ impl<'a> Lane<'a> {
     }
 
     /// First statements of a unit.
-    pub async fn begin(&mut self) -> Result<(), Failure> {
+    pub async fn begin(&mut self, unit: &mut Unit) -> Result<(), Failure> {
         let started = Instant::now();
         self.enter(Stage::Answer);
         if self.job.plan.freeze {
@@ -434,7 +441,7 @@ impl<'a> Lane<'a> {
                 ledger.fence(&self.session.connected.client).await?;
             }
             if let Some(spread) = &mut self.spread {
-                spread.begin(self.job).await?;
+                spread.begin(self.job, unit).await?;
             }
         }
         add_time(&self.job.progress.commit_nanos, started.elapsed());
@@ -445,21 +452,16 @@ impl<'a> Lane<'a> {
     pub async fn commit(&mut self, unit: &mut Unit) -> Result<(), Failure> {
         let started = Instant::now();
         self.enter(Stage::Answer);
-        unit.settle_left_out();
-        let prepared = match &mut self.spread {
-            Some(spread) => {
-                // A constraint that is checked so late may refuse a row, as with COMMIT.
-                unit.commit_sent = true;
-                spread.prepare().await?
-            }
-            None => None,
-        };
+        if unit.mends.is_none() {
+            unit.settle_left_out();
+        }
+        if self.spread.is_some() {
+            self.commit_spread(unit).await?;
+            add_time(&self.job.progress.commit_nanos, started.elapsed());
+            return Ok(());
+        }
         if let Some(ledger) = &self.session.ledger {
             ledger.record(&self.session.connected.client, &unit.record).await?;
-        }
-        if let (Some(spread), Some(prepared), Some((ledger, _))) = (&self.spread, &prepared, &self.job.ledger)
-        {
-            ledger.decide(&self.session.connected.client, prepared, spread.told()).await?;
         }
         if self.job.plan.freeze {
             // All of it is committed at once.
@@ -470,12 +472,32 @@ impl<'a> Lane<'a> {
             // Deferred constraints are checked now: a row may be to blame.
             let committed = self.session.connected.client.batch_execute("COMMIT").await;
             committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
-            if let Some(spread) = &mut self.spread {
-                spread.tell(self.job).await?;
-            }
         }
         add_time(&self.job.progress.commit_nanos, started.elapsed());
         Ok(())
+    }
+
+    /// [`Lane::commit`] where the rows are on several nodes.
+    async fn commit_spread(&mut self, unit: &mut Unit) -> Result<(), Failure> {
+        let (Some(spread), Some((ledger, _)), Some(unit_ledger)) =
+            (&mut self.spread, &self.job.ledger, &self.session.ledger)
+        else {
+            return Ok(());
+        };
+        let client = &self.session.connected.client;
+        // A constraint that is checked so late may refuse a row, as with COMMIT.
+        unit.commit_sent = true;
+        let prepared = spread.prepare(self.job, unit).await?;
+        if unit.mends.is_none() {
+            unit_ledger.record(client, &unit.record).await?;
+            if let Some(prepared) = &prepared {
+                ledger.decide(client, prepared, spread.told()).await?;
+            }
+        }
+        let committed = client.batch_execute("COMMIT").await;
+        committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
+        spread.forgotten();
+        spread.tell(self.job, unit).await
     }
 
     /// Ends an atomic load: the percentage of rejects is judged, the load recorded as done, all committed.
@@ -503,12 +525,20 @@ impl<'a> Lane<'a> {
     /// Adds a committed unit to the totals.
     fn account(&self, unit: &mut Unit) {
         let progress = &self.job.progress;
+        if unit.mends.as_ref().is_some_and(|mends| mends.earlier) {
+            // An earlier run has counted it.
+            progress.records.fetch_sub(unit.records, Relaxed);
+            self.job.rejects.take_back(unit.counted);
+            return;
+        }
         let rows: u64 = unit.record.ranges.iter().map(|r| r.rows).sum();
         progress.rows.fetch_add(rows, Relaxed);
         progress.rejects.fetch_add(unit.record.rejects.len() as u64, Relaxed);
         progress.units.fetch_add(1, Relaxed);
         progress.rows_as_text.fetch_add(unit.side_rows, Relaxed);
-        progress.rows_left_out.fetch_add(unit.sent.saturating_sub(unit.stored), Relaxed);
+        if unit.mends.is_none() {
+            progress.rows_left_out.fetch_add(unit.sent.saturating_sub(unit.stored), Relaxed);
+        }
         if self.job.ledger.is_none() {
             self.job.rejects.keep(std::mem::take(&mut unit.record.rejects));
         }
@@ -559,6 +589,10 @@ impl<'a> Lane<'a> {
         let (Some((ledger, load)), Some(range)) = (&self.job.ledger, unit.record.ranges.first()) else {
             return Ok(false);
         };
+        if unit.mends.is_some() {
+            // Each node knows by its mark, and is asked when the unit begins again.
+            return Ok(false);
+        }
         UnitLedger::has(ledger, &self.session.connected.client, load, range).await.map_err(server_error)
     }
 }

@@ -4,7 +4,7 @@ use crate::inputs::{InputPlan, Opened, open_inputs};
 use crate::levers::conflict::{Merge, Statements};
 use crate::options::{MaxRejects, Options, Via};
 use crate::shape::Shape;
-use crate::spread::SpreadPlan;
+use crate::spread::{Ending, SpreadPlan};
 use crate::unit::Held;
 use inrush_core::{Chunk, Code, Error, Format, Limits, Result, Table, TypeKind};
 use inrush_encode::copy_binary::CopyBinary;
@@ -83,6 +83,9 @@ pub(crate) struct Plan {
     pub through: Option<String>,
     pub pool: BufferPool,
 }
+
+/// Bytes of a unit that may have to be mended.
+const MENDED: u64 = 32 << 20;
 
 /// Inputs of up to this many bytes together are one commit unit on one connection, and so atomic.
 pub(crate) fn single_unit(limits: &Limits) -> u64 {
@@ -193,7 +196,9 @@ impl Plan {
     /// Input bytes of one unit: less where they must be kept in memory, divided by the lanes that keep them.
     pub fn unit_bytes(&self) -> u64 {
         if self.inputs.iter().all(|input| input.can_reread) {
-            return self.limits.unit_bytes;
+            let marks = self.spread.as_ref().is_some_and(|spread| spread.ending == Ending::Marks);
+            // What a node lacks is read again in one piece.
+            return if marks { self.limits.unit_bytes.min(MENDED) } else { self.limits.unit_bytes };
         }
         let lanes = self.jobs.unwrap_or(self.limits.max_jobs).max(1) as u64;
         let in_queue = self.limits.in_flight as u64 / 2;

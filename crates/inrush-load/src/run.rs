@@ -132,11 +132,15 @@ pub fn run(
         }
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
-    if let Some((ledger, _)) = &load {
-        runtime.block_on(spread::settle(client, ledger, conninfo, options, &plan, notice))?;
-    }
+    let mut partial = match &load {
+        Some((ledger, load)) => {
+            runtime.block_on(spread::settle(client, ledger, conninfo, options, &plan, load, notice))?
+        }
+        None => Vec::new(),
+    };
     let (job, Worked { read: ReaderReport { ignored, changed }, sessions }) = loop {
         let job = Job::new(plan, Arc::clone(progress), conninfo.clone(), load);
+        job.mend(std::mem::take(&mut partial));
         job.rejects.found_before(done.iter().map(|r| r.rejects).sum(), done.iter().map(|r| r.records).sum());
         job.progress.rejects.fetch_add(done.iter().map(|r| r.rejects).sum(), Relaxed);
         let worked = work(&job, options, &done, &mut lines, notice, &runtime, &control.client);

@@ -2,6 +2,7 @@
 
 use crate::job::Work;
 use crate::queue::Permit;
+use inrush_cluster::Partial;
 use inrush_core::{Chunk, Reject};
 use inrush_sink::ledger::{RangeDone, UnitRecord};
 use std::time::{Duration, Instant};
@@ -32,6 +33,18 @@ pub(crate) struct Unit {
     pub counted: u64,
     /// COMMIT has been sent and its answer has not come.
     pub commit_sent: bool,
+    /// The ledger has the unit, and these nodes lack it: its rows for others are passed over.
+    pub mends: Option<Mends>,
+}
+
+/// What is mended of a unit on several nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Mends {
+    pub gid: String,
+    /// Names of the nodes that lack it.
+    pub nodes: Vec<String>,
+    /// It is of an earlier run.
+    pub earlier: bool,
 }
 
 impl Unit {
@@ -48,9 +61,44 @@ impl Unit {
             bytes: 0,
             counted: 0,
             commit_sent: false,
+            mends: None,
         };
         unit.hold(work, permit);
         unit
+    }
+
+    /// A unit of an earlier run that some nodes lack.
+    pub fn mending(partial: &Partial) -> Unit {
+        let ranges = partial.unit.ranges.iter().flatten();
+        Unit {
+            held: ranges
+                .map(|range| Held::Range {
+                    input: range.input,
+                    start: range.start,
+                    end: range.end,
+                    // Only rejects tell it, and those the ledger has.
+                    first_line: 1,
+                    first_record: 1,
+                    records: range.records,
+                    lines: range.lines,
+                })
+                .collect(),
+            input_bytes: u64::MAX,
+            deadline: None,
+            record: UnitRecord::default(),
+            sent: 0,
+            stored: 0,
+            side_rows: 0,
+            records: 0,
+            bytes: 0,
+            counted: 0,
+            commit_sent: false,
+            mends: Some(Mends {
+                gid: partial.unit.gid.clone(),
+                nodes: partial.missing.clone(),
+                earlier: true,
+            }),
+        }
     }
 
     /// Takes responsibility for a piece of input: it is in the table or among the rejects when the unit has

@@ -9,6 +9,7 @@ use crate::levers::advice::{Conditions, LeverAdvice, advise, deferrable, major_v
 use crate::options::Options;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
+use crate::spread::Ending;
 use inrush_core::{Error, RelKind};
 use inrush_profile::Profile;
 use inrush_sink::catalog::TableState;
@@ -81,7 +82,9 @@ pub struct Report {
 pub struct ClusterReport {
     /// Straight to where they belong.
     pub bypassed: bool,
-    /// Why not.
+    /// Units are on all nodes or on none; if not, whoever reads meanwhile may see some nodes' rows and not others'.
+    pub atomic: bool,
+    /// Why not straight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Servers that have rows of the table; 0 where they were not asked for.
@@ -101,6 +104,7 @@ impl ClusterReport {
         }
         Some(ClusterReport {
             bypassed: topology.is_some(),
+            atomic: plan.spread.as_ref().is_none_or(|spread| spread.ending == Ending::TwoPhase),
             reason: plan.through.clone(),
             nodes: topology.map_or(0, |topology| topology.nodes.len()),
             places: topology.map_or(0, |topology| topology.places.len()),
@@ -110,7 +114,11 @@ impl ClusterReport {
 
     fn in_words(&self) -> String {
         let mut words = match &self.reason {
-            None => format!("straight to {} shards on {} nodes", self.places, self.nodes),
+            None if self.atomic => format!("straight to {} shards on {} nodes", self.places, self.nodes),
+            None => format!(
+                "straight to {} shards on {} nodes, each of which commits for itself: max_prepared_transactions is 0",
+                self.places, self.nodes
+            ),
             Some(why) => format!("through the coordinator: {why}"),
         };
         if let Some(audit) = &self.audit {

@@ -93,6 +93,11 @@ impl Spread {
             let Spot::At(place) = spot else {
                 return Err((known, Failure::Row(Box::new(self.refusal(job, spot)))));
             };
+            if self.is_passed_over(place) {
+                at += length;
+                number += 1;
+                continue;
+            }
             let portion = portions.entry(place).or_default();
             if portion.bytes.is_empty() && format == WireFormat::Binary {
                 portion.bytes.extend_from_slice(inrush_encode::copy_binary::HEADER);

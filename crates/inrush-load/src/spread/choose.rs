@@ -1,14 +1,15 @@
 //! Whether rows go straight to where they belong, decided before the first one is sent.
 
 use super::router::Router;
-use super::{SpreadPlan, extension, fill};
+use super::{Ending, SpreadPlan, extension, fill};
 use crate::levers::LeverOptions;
 use crate::options::{LedgerChoice, Options, Via};
 use crate::plan::{Plan, WirePath};
-use inrush_cluster::{Found, NodeSession, find};
+use inrush_cluster::{Found, Kind, NodeSession, Topology, find};
 use inrush_core::{Code, Error, Result};
 use inrush_encode::copy_binary::CopyBinary;
 use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::failure::server_error;
 use std::sync::Arc;
 use tokio_postgres::Client;
 
@@ -41,6 +42,17 @@ pub(crate) async fn choose(
             return Ok(());
         }
         fills.push(Arc::new(filled));
+    }
+    let ending = ending(conninfo, options, &topology).await?;
+    if ending == Ending::Marks
+        && plan.inputs.iter().any(|input| !input.can_reread || input.columnar.is_some())
+    {
+        plan.through = Some(
+            "nodes prepare nothing (max_prepared_transactions is 0), and the input could not be read again for one that \
+             lacks rows"
+                .into(),
+        );
+        return Ok(());
     }
     let column = topology
         .keys
@@ -76,8 +88,24 @@ pub(crate) async fn choose(
         fills,
         map: options.nodes.clone(),
         utf8,
+        ending,
     }));
     Ok(())
+}
+
+/// Whether every node prepares transactions. Citus sees to it that its nodes do.
+async fn ending(conninfo: &ConnInfo, options: &Options, topology: &Topology) -> Result<Ending> {
+    if topology.kind == Kind::Citus {
+        return Ok(Ending::TwoPhase);
+    }
+    for node in &topology.nodes {
+        let session = node.connect(conninfo, &options.nodes, "inrush load: plan", &[]).await?;
+        let sql = "SELECT pg_catalog.current_setting('max_prepared_transactions') <> '0'";
+        if !session.connected.client.query_one(sql, &[]).await.map_err(server_error)?.get::<_, bool>(0) {
+            return Ok(Ending::Marks);
+        }
+    }
+    Ok(Ending::TwoPhase)
 }
 
 /// What the load itself has against it.

@@ -23,6 +23,7 @@ pub(crate) use settle::{audit, misplaced, settle};
 use crate::job::Job;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Stop;
+use crate::unit::{Mends, Unit};
 use fill::{Fill, Pool};
 use futures_util::future::join_all;
 use inrush_cluster::{Found, Gid, Guard, Node, NodeMap, Part, Place, Topology, application};
@@ -31,9 +32,10 @@ use inrush_encode::frames::{BlockWriter, append_frame};
 use inrush_sink::catalog::direct::LOAD_LIBRARY;
 use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::{Failure, RowFailure};
-use inrush_sink::ledger::PreparedUnit;
+use inrush_sink::ledger::{Ledger, PreparedUnit};
 use router::{Router, Spot, binary_row};
 use session::{Send, Session, Stand};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -45,6 +47,17 @@ const BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=4 << 20;
 
 /// Bytes that a lane gathers for all places together, as long as each has its least.
 const BUFFERS: usize = 64 << 20;
+
+/// How a unit ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Prepared on every node, then decided, then committed: on all or on none.
+    TwoPhase,
+    /// Nodes prepare nothing (max_prepared_transactions is 0). Decided, then each node commits its rows with a mark in its
+    /// own ledger; a node without the mark is sent its rows again. Exactly once, but whoever reads meanwhile may see some
+    /// nodes' rows of a unit and not others'.
+    Marks,
+}
 
 /// Of a plan, what rows that are sent to nodes need.
 pub(crate) struct SpreadPlan {
@@ -58,6 +71,7 @@ pub(crate) struct SpreadPlan {
     pub map: NodeMap,
     /// Whether text is in the database as it is sent.
     pub utf8: bool,
+    pub ending: Ending,
 }
 
 /// What drives the connections of a lane: sessions of nodes go on while the lane encodes.
@@ -115,8 +129,14 @@ pub(crate) struct Spread {
     gid: Option<Gid>,
     /// The ledger has the unit: nothing of it may be rolled back any more.
     decided: bool,
+    /// Nodes that rows are for; `None`: all.
+    only: Option<Vec<bool>>,
     /// Units that every node has been told of, and that the ledger may forget.
     told: Vec<String>,
+    /// Units that the ledger has forgotten, by the name of a node that still has a mark of them.
+    marked: BTreeMap<String, Vec<String>>,
+    /// Nodes that have the unit's rows.
+    nodes: Vec<String>,
     doubts: Vec<Doubt>,
     /// Rows that nodes have stored, of the unit.
     pub stored: u64,
@@ -147,7 +167,10 @@ impl Spread {
             units: 0,
             gid: None,
             decided: false,
+            only: None,
             told: Vec::new(),
+            marked: BTreeMap::new(),
+            nodes: Vec::new(),
             doubts: Vec::new(),
             stored: 0,
         };
@@ -188,7 +211,7 @@ impl Spread {
     }
 
     /// Takes the guard, and reads behind it where rows belong.
-    pub async fn begin(&mut self, job: &Job) -> Result<(), Failure> {
+    pub async fn begin(&mut self, job: &Job, unit: &mut Unit) -> Result<(), Failure> {
         self.stored = 0;
         self.decided = false;
         self.clear_doubts(job).await?;
@@ -223,6 +246,33 @@ impl Spread {
             epoch: load.epoch,
             unit: format!("{}.{}", self.lane, self.units),
         });
+        self.only = None;
+        if let Some(mends) = &mut unit.mends {
+            self.lacking(job, mends).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends rows only to the nodes that lack the unit, as they say now.
+    async fn lacking(&mut self, job: &Job, mends: &mut Mends) -> Result<(), Failure> {
+        let Some((ledger, _)) = &job.ledger else { return Ok(()) };
+        let mut only = vec![false; self.slots.len()];
+        for name in std::mem::take(&mut mends.nodes) {
+            let Some(number) = self.topology.nodes.iter().position(|node| node.name == name) else {
+                let fact = format!("node {name} lacks rows of a unit, and has no part of the table any more");
+                return Err(Failure::Fatal(Error::new(Code::Table, fact).hint(
+                    "Its rows belong elsewhere now, and which of them are there cannot be told. Load into a new table.",
+                )));
+            };
+            let session = self.session(job, number).await?;
+            let marked = ledger.is_marked(&session.node.connected.client, &mends.gid).await;
+            self.slots[number] = Slot::Here(session);
+            if !marked.map_err(lost)? {
+                only[number] = true;
+                mends.nodes.push(name);
+            }
+        }
+        self.only = Some(only);
         Ok(())
     }
 
@@ -248,6 +298,7 @@ impl Spread {
                 at += length;
                 let (row, spot) = self.place(row, format).await?;
                 match spot {
+                    Spot::At(place) if self.is_passed_over(place) => {}
                     Spot::At(place) => {
                         if self.gather(place, format, &row) {
                             self.send(job, place, format).await?;
@@ -259,6 +310,11 @@ impl Spread {
             rows.clear();
         }
         Ok(())
+    }
+
+    /// Whether rows for this place are there already.
+    fn is_passed_over(&self, place: usize) -> bool {
+        self.only.as_ref().is_some_and(|only| !only[self.places[place].node])
     }
 
     /// Where a row belongs, and the row with what the coordinator fills.
@@ -340,8 +396,11 @@ impl Spread {
     async fn connect(&self, job: &Job, node: usize) -> Result<inrush_cluster::NodeSession, Failure> {
         let node = &self.topology.nodes[node];
         let plan = &self.plan;
-        let session =
+        let mut session =
             node.connect(&job.conninfo, &plan.map, &self.application, &plan.settings).await.map_err(lost)?;
+        if let (Ending::Marks, Some((ledger, _))) = (plan.ending, &job.ledger) {
+            Ledger::open(&mut session.connected.client, ledger.schema(), true).await.map_err(lost)?;
+        }
         if job.plan.path == WirePath::Direct {
             let loaded = session.connected.client.batch_execute(LOAD_LIBRARY).await;
             loaded.map_err(|error| session.connected.failure(&error))?;
@@ -378,20 +437,32 @@ impl Spread {
         Ok(())
     }
 
-    /// Steps 1 and 2: all that was stored is prepared, and so is the guard. Gives the unit's entry for the ledger; none if
-    /// there are no rows.
-    pub async fn prepare(&mut self) -> Result<Option<PreparedUnit>, Failure> {
-        let Some(gid) = self.gid.clone() else { return Ok(None) };
+    /// Steps 1 and 2: all that was stored is prepared, or marked, and so is the guard. Gives the unit's entry for the
+    /// ledger; none if there are no rows.
+    pub async fn prepare(&mut self, job: &Job, unit: &Unit) -> Result<Option<PreparedUnit>, Failure> {
+        let (Some(gid), Some((ledger, _))) = (self.gid.clone(), &job.ledger) else { return Ok(None) };
+        let marks = self.plan.ending == Ending::Marks;
+        let name = unit.mends.as_ref().map_or_else(|| gid.to_string(), |mends| mends.gid.clone());
         let mut names = Vec::new();
         let mut preparing = Vec::new();
         for (number, slot) in self.slots.iter_mut().enumerate() {
-            if let Slot::Here(session) = slot
-                && session.stand == Stand::Begun
-            {
-                names.push(self.topology.nodes[number].name.clone());
-                let name = gid.part(Part::Rows, number);
-                preparing.push(async move { session.prepare(&name).await });
+            let Slot::Here(session) = slot else { continue };
+            let node = &self.topology.nodes[number].name;
+            // A node that lacks a unit is marked even if it turns out to have no rows of it.
+            let lacks = self.only.as_ref().is_some_and(|only| only[number]);
+            if lacks && session.stand == Stand::Idle {
+                session.execute("BEGIN").await?;
+                session.stand = Stand::Begun;
             }
+            if session.stand != Stand::Begun {
+                continue;
+            }
+            names.push(node.clone());
+            let part = gid.part(Part::Rows, number);
+            let (name, old) = (&name, self.marked.get(node).map_or(&[][..], Vec::as_slice));
+            preparing.push(async move {
+                if marks { session.mark(ledger, name, old).await } else { session.prepare(&part).await }
+            });
         }
         if preparing.is_empty() {
             return Ok(None);
@@ -400,14 +471,16 @@ impl Spread {
             prepared?;
         }
         if let Some(guard) = &mut self.guard {
-            if guard.prepares() {
+            if guard.prepares() && !marks {
                 self.guard_prepared = true;
                 guard.prepare(&gid.part(Part::Guard, 0)).await?;
             } else {
                 guard.is_held().await?;
             }
         }
-        Ok(Some(PreparedUnit { gid: gid.to_string(), load: gid.load, nodes: names }))
+        self.nodes.clone_from(&names);
+        let ranges = marks.then(|| unit.record.ranges.clone());
+        Ok(Some(PreparedUnit { gid: name, load: gid.load, nodes: names, ranges }))
     }
 
     /// Units that every node has been told of.
@@ -415,16 +488,63 @@ impl Spread {
         &self.told
     }
 
+    /// The ledger has forgotten what was told: marks of it mean nothing any more.
+    pub fn forgotten(&mut self) {
+        for gid in self.told.drain(..) {
+            if self.plan.ending == Ending::Marks {
+                self.topology.nodes.iter().for_each(|node| {
+                    self.marked.entry(node.name.clone()).or_default().push(gid.clone());
+                });
+            }
+        }
+    }
+
+    /// The lane ends: nothing is left to be told.
+    pub async fn end(&mut self, ledger: &Ledger, client: &tokio_postgres::Client) -> Result<()> {
+        ledger.forget(client, &self.told).await?;
+        self.forgotten();
+        for (node, slot) in self.topology.nodes.iter().zip(&self.slots) {
+            if let (Slot::Here(session), Some(old)) = (slot, self.marked.remove(&node.name)) {
+                ledger.unmark(&session.node.connected.client, &old).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Steps 4 and 5, behind the ledger's commit: every node is told, then the guard ends. Tries again while a node is
     /// away.
-    pub async fn tell(&mut self, job: &Job) -> Result<(), Failure> {
+    pub async fn tell(&mut self, job: &Job, unit: &mut Unit) -> Result<(), Failure> {
         self.decided = true;
         let Some(gid) = self.gid.clone() else { return Ok(()) };
-        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
-        let mut told = false;
-        for number in 0..self.slots.len() {
-            told |= matches!(&self.slots[number], Slot::Here(session) if session.stand == Stand::Prepared);
+        let lack = match self.plan.ending {
+            Ending::TwoPhase => {
+                self.commit_prepared(job, &gid).await?;
+                Vec::new()
+            }
+            Ending::Marks => {
+                self.commit_marked(job, unit.mends.as_ref().map_or(&gid.to_string(), |m| &m.gid)).await?
+            }
+        };
+        self.end_guard(true).await;
+        let name = unit.mends.as_ref().map_or_else(|| gid.to_string(), |mends| mends.gid.clone());
+        self.gid = None;
+        if !lack.is_empty() {
+            self.decided = false;
+            let earlier = unit.mends.as_ref().is_some_and(|mends| mends.earlier);
+            let fact = format!("{} did not get the rows of a unit", lack.join(", "));
+            unit.mends = Some(Mends { gid: name, nodes: lack, earlier });
+            return Err(Failure::Retry(Error::new(Code::ConnectionLost, fact)));
         }
+        if !self.nodes.is_empty() {
+            self.told.push(name);
+        }
+        self.nodes.clear();
+        Ok(())
+    }
+
+    /// Has every node commit what it has prepared.
+    async fn commit_prepared(&mut self, job: &Job, gid: &Gid) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
         // At once, as long as all goes well.
         let names: Vec<String> = (0..self.slots.len()).map(|n| gid.part(Part::Rows, n)).collect();
         let telling = self.slots.iter_mut().zip(&names).filter_map(|(slot, name)| match slot {
@@ -452,13 +572,54 @@ impl Spread {
                 self.slots[number] = Slot::Here(session);
             }
         }
-        self.end_guard(true).await;
-        self.told.clear();
-        if told {
-            self.told.push(gid.to_string());
-        }
-        self.gid = None;
         Ok(())
+    }
+
+    /// Has every node commit what it has marked. Gives the names of those that have not: they have to be sent it again.
+    async fn commit_marked(&mut self, job: &Job, gid: &str) -> Result<Vec<String>, Failure> {
+        let Some((ledger, _)) = &job.ledger else { return Ok(Vec::new()) };
+        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
+        let telling = self.slots.iter_mut().filter_map(|slot| match slot {
+            Slot::Here(session) if session.stand == Stand::Begun => Some(session.commit()),
+            _ => None,
+        });
+        for answer in join_all(telling).await {
+            if let Err(failure) = answer {
+                tracing::debug!(error = %failure.error(), "a node has not answered; its mark is asked for");
+            }
+        }
+        let mut lack = Vec::new();
+        for number in 0..self.slots.len() {
+            let lost = match &self.slots[number] {
+                Slot::Here(session) if session.stand == Stand::Begun => session.node.backend.clone(),
+                _ => continue,
+            };
+            self.slots[number] = Slot::Absent;
+            loop {
+                let asked = match self.connect(job, number).await {
+                    Ok(node) => {
+                        let gone = crate::session::wait_until_gone(&node.connected.client, &lost).await;
+                        match gone {
+                            Ok(()) => ledger.is_marked(&node.connected.client, gid).await,
+                            Err(error) => Err(error),
+                        }
+                    }
+                    Err(failure) => Err(failure.into_error()),
+                };
+                match asked {
+                    Ok(true) => break,
+                    Ok(false) => {
+                        lack.push(self.topology.nodes[number].name.clone());
+                        break;
+                    }
+                    Err(_) if Instant::now() > deadline || job.progress.stopping() == Stop::Abort => {
+                        return Err(Failure::Fatal(untold(&self.topology.nodes[number])));
+                    }
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
+        }
+        Ok(lack)
     }
 
     /// Lets go of the guard. If its session is lost it is prepared somewhere, or gone: the next guard waits for neither,

@@ -6,6 +6,7 @@ use inrush_core::quote_literal;
 use inrush_encode::frames::BlockWriter;
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
 use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement};
+use inrush_sink::ledger::Ledger;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_postgres::Statement;
@@ -92,6 +93,19 @@ impl Session {
                 _ => of_copy(&error, "", &[]),
             }
         })
+    }
+
+    /// Marks the unit in the node's ledger, with all that could be refused looked at before.
+    pub async fn mark(&mut self, ledger: &Ledger, gid: &str, old: &[String]) -> Result<(), Failure> {
+        self.check_deferred().await?;
+        ledger.mark(&self.node.connected.client, gid, old).await
+    }
+
+    /// Commits. After an error it is not known whether it took place.
+    pub async fn commit(&mut self) -> Result<(), Failure> {
+        self.execute("COMMIT").await?;
+        self.stand = Stand::Idle;
+        Ok(())
     }
 
     /// Checks deferred constraints now.

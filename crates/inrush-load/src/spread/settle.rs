@@ -2,23 +2,25 @@
 
 use crate::options::Options;
 use crate::plan::Plan;
-use inrush_cluster::{Audit, Found, find, known_nodes};
+use inrush_cluster::{Audit, Found, Partial, find, known_nodes};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::conninfo::ConnInfo;
-use inrush_sink::ledger::Ledger;
+use inrush_sink::ledger::{Ledger, StoredLoad};
 use tokio_postgres::Client;
 
-/// Ends what earlier runs, of this load and of others that are over, have left prepared.
+/// Ends what earlier runs, of this load and of others that are over, have left prepared. Gives what of this load is on
+/// some nodes and not on others.
 pub(crate) async fn settle(
     client: &Client,
     ledger: &Ledger,
     conninfo: &ConnInfo,
     options: &Options,
     plan: &Plan,
+    load: &StoredLoad,
     notice: &(dyn Fn(&str) + Sync),
-) -> Result<()> {
+) -> Result<Vec<Partial>> {
     if plan.spread.is_none() && plan.through.is_none() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let nodes = known_nodes(client).await?;
     let settled = inrush_cluster::settle(client, ledger, conninfo, &options.nodes, &nodes).await?;
@@ -29,7 +31,21 @@ pub(crate) async fn settle(
         ));
     }
     settled.left.iter().for_each(|left| notice(left));
-    Ok(())
+    let (ours, others): (Vec<_>, Vec<_>) =
+        settled.partial.into_iter().partition(|partial| partial.unit.load == load.id);
+    for other in others {
+        notice(&format!(
+            "rows of a unit of load {} are not on {} yet: its command, given again, sends them",
+            other.unit.load,
+            other.missing.join(", ")
+        ));
+    }
+    if let (Some(first), None) = (ours.first(), &plan.spread) {
+        let fact = format!("a unit of this load is on some nodes, and not on {}", first.missing.join(", "));
+        return Err(Error::new(Code::Clash, fact)
+            .hint("Only a load straight to the nodes can send them what is missing: give the command as it was then."));
+    }
+    Ok(ours)
 }
 
 /// Looks whether every row is where it belongs; `None` for a table that is here.

@@ -1,9 +1,11 @@
 //! Units whose rows are on several servers: the row here decides whether what was prepared there is committed.
 
-use super::Ledger;
+use super::{Ledger, RangeDone};
 use crate::failure::{Failure, of_statement, server_error};
-use inrush_core::Result;
+use inrush_core::{Code, Error, Result};
+use serde_json::Value;
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 
 /// A unit that is committed, and of which not every node may have been told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub struct PreparedUnit {
     pub load: i64,
     /// Names of the nodes that have rows of it.
     pub nodes: Vec<String>,
+    /// Where nodes prepare nothing: what is read again for one that has no mark of it.
+    pub ranges: Option<Vec<RangeDone>>,
 }
 
 impl Ledger {
@@ -32,8 +36,10 @@ impl Ledger {
     /// that every node has been told of.
     pub async fn decide(&self, client: &Client, unit: &PreparedUnit, told: &[String]) -> Result<(), Failure> {
         let table = self.table("prepared");
-        let insert = format!("INSERT INTO {table} (gid, load_id, nodes) VALUES ($1, $2, $3)");
-        client.execute(&insert, &[&unit.gid, &unit.load, &unit.nodes]).await.map_err(|e| of_statement(&e))?;
+        let insert = format!("INSERT INTO {table} (gid, load_id, nodes, ranges) VALUES ($1, $2, $3, $4)");
+        let ranges = unit.ranges.as_ref().and_then(|ranges| serde_json::to_value(ranges).ok());
+        let values: [&(dyn ToSql + Sync); 4] = [&unit.gid, &unit.load, &unit.nodes, &ranges];
+        client.execute(&insert, &values).await.map_err(|e| of_statement(&e))?;
         if !told.is_empty() {
             let forget = format!("DELETE FROM {table} WHERE gid = ANY($1)");
             client.execute(&forget, &[&told]).await.map_err(|e| of_statement(&e))?;
@@ -43,12 +49,21 @@ impl Ledger {
 
     /// Units that are committed and not known to be so everywhere.
     pub async fn decided(&self, client: &Client) -> Result<Vec<PreparedUnit>> {
-        let sql = format!("SELECT gid, load_id, nodes FROM {} ORDER BY at, gid", self.table("prepared"));
+        let sql =
+            format!("SELECT gid, load_id, nodes, ranges FROM {} ORDER BY at, gid", self.table("prepared"));
         let rows = client.query(&sql, &[]).await.map_err(server_error)?;
-        Ok(rows
-            .iter()
-            .map(|row| PreparedUnit { gid: row.get(0), load: row.get(1), nodes: row.get(2) })
-            .collect())
+        rows.iter()
+            .map(|row| {
+                let ranges = row.get::<_, Option<Value>>(3).map(serde_json::from_value).transpose();
+                let ranges = ranges.map_err(|e| {
+                    Error::new(
+                        Code::Ledger,
+                        format!("the ranges of unit {} cannot be read: {e}", row.get::<_, &str>(0)),
+                    )
+                })?;
+                Ok(PreparedUnit { gid: row.get(0), load: row.get(1), nodes: row.get(2), ranges })
+            })
+            .collect()
     }
 
     /// Whether a unit is committed.
@@ -61,6 +76,47 @@ impl Ledger {
     pub async fn forget(&self, client: &Client, gids: &[String]) -> Result<()> {
         let sql = format!("DELETE FROM {} WHERE gid = ANY($1)", self.table("prepared"));
         client.execute(&sql, &[&gids]).await.map(drop).map_err(server_error)
+    }
+
+    /// Marks a unit in the ledger of a node, in the transaction of its rows there, and forgets marks that nobody asks for any
+    /// more.
+    pub async fn mark(&self, node: &Client, gid: &str, told: &[String]) -> Result<(), Failure> {
+        let table = self.table("marks");
+        let insert = format!("INSERT INTO {table} (gid) VALUES ($1)");
+        node.execute(&insert, &[&gid]).await.map_err(|e| of_statement(&e))?;
+        if !told.is_empty() {
+            let forget = format!("DELETE FROM {table} WHERE gid = ANY($1)");
+            node.execute(&forget, &[&told]).await.map_err(|e| of_statement(&e))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a node has the rows of a unit, by the mark in its ledger; not if it has no ledger.
+    pub async fn is_marked(&self, node: &Client, gid: &str) -> Result<bool> {
+        let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+        let table = self.table("marks");
+        if !node.query_one(there, &[&table]).await.map_err(server_error)?.get::<_, bool>(0) {
+            return Ok(false);
+        }
+        let sql = format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE gid = $1)");
+        Ok(node.query_one(&sql, &[&gid]).await.map_err(server_error)?.get(0))
+    }
+
+    /// Forgets the marks of units in the ledger of a node, if it has one.
+    pub async fn unmark(&self, node: &Client, gids: &[String]) -> Result<()> {
+        let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+        let table = self.table("marks");
+        if gids.is_empty() || !node.query_one(there, &[&table]).await.map_err(server_error)?.get::<_, bool>(0)
+        {
+            return Ok(());
+        }
+        let sql = format!("DELETE FROM {table} WHERE gid = ANY($1)");
+        node.execute(&sql, &[&gids]).await.map(drop).map_err(server_error)
+    }
+
+    /// Its schema.
+    pub fn schema(&self) -> &str {
+        &self.schema
     }
 
     /// The epoch of a load; `None` if the ledger does not have it.

@@ -203,7 +203,9 @@ CREATE INDEX dead_letters_from ON $schema.dead_letters (source, partition);
 CREATE UNLOGGED TABLE $schema.dead_letters_unlogged (LIKE $schema.dead_letters INCLUDING ALL);
 ",
     // Units on several servers. `origin`: tells what this ledger has prepared on a node from what others have. `prepared`:
-    // units whose transactions are to be committed, on these nodes; a row goes when all have been told.
+    // units that are committed, with the nodes that have to be told; a row goes when all have been. `ranges`: where
+    // nodes prepare nothing, what has to be read again for a node without a mark. `marks`: in the ledger of such a node, the
+    // units whose rows it has; a mark is of the same transaction as the rows.
     r"
 CREATE TABLE $schema.origin (id text NOT NULL);
 INSERT INTO $schema.origin
@@ -212,6 +214,11 @@ CREATE TABLE $schema.prepared (
   gid text PRIMARY KEY,
   load_id bigint NOT NULL,
   nodes text[] NOT NULL,
+  ranges jsonb,
+  at timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+CREATE TABLE $schema.marks (
+  gid text PRIMARY KEY,
   at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 ",

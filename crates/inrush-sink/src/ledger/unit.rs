@@ -3,10 +3,11 @@
 use super::{Ledger, StoredLoad, fenced};
 use crate::failure::{Failure, of_statement};
 use inrush_core::{Reject, RejectOrigin};
+use serde::{Deserialize, Serialize};
 use tokio_postgres::{Client, Row, Statement};
 
 /// A byte range of an input that has been loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeDone {
     /// Input, from 0.
     pub input: u32,
