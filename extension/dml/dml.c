@@ -72,7 +72,7 @@ check_row_security(const DmlTable *table)
 {
 	if (table->row_security && check_enable_rls(table->relid, InvalidOid, true) == RLS_ENABLED)
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("table \"%s\" has row-level security, which the statement would not be subject to",
 						get_rel_name(table->relid)),
 				 errhint("Send the statement itself to the table.")));
@@ -84,7 +84,7 @@ key_value(DmlTable *table, Oid type, bool null, Datum value)
 {
 	if (null)
 		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				(errcode(ERRCODE_NOT_NULL_VIOLATION),
 				 errmsg("the distribution value is null"),
 				 errhint("Give the value that column \"%s\" of table \"%s\" has in the rows of the statement.",
 						 table->key.column, get_rel_name(table->relid))));
