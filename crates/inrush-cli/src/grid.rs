@@ -41,6 +41,24 @@ pub fn pair(name: &str, value: &str) -> String {
     format!("  {name:<12}{value}\n")
 }
 
+/// As [`pair`], with words that would stand behind column 80 on the next line.
+pub fn wrapped(name: &str, value: &str) -> String {
+    const WIDTH: usize = 80 - 14;
+    let (mut text, mut line, mut name) = (String::new(), String::new(), name);
+    for word in value.split(' ') {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text += &pair(name, &line);
+            line.clear();
+            name = "";
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    text + &pair(name, &line)
+}
+
 /// Bytes for a person: `999 B`, `12.3 MB` (powers of 1000, as drives and networks are sold).
 #[allow(clippy::cast_precision_loss)] // three digits are shown
 pub fn bytes(n: u64) -> String {
@@ -67,6 +85,15 @@ mod tests {
             &[vec!["1".into(), "größe".into(), "10".into()], vec!["12".into(), "t".into(), "7".into()]],
         );
         assert_eq!(text, "ID  TABLE  ROWS\n 1  größe    10\n12  t         7\n");
+    }
+
+    #[test]
+    fn long_values_are_wrapped() {
+        assert_eq!(wrapped("a", "b c"), pair("a", "b c"));
+        let long = ["word"; 30].join(" ");
+        let text = wrapped("a", &long);
+        assert!(text.lines().count() == 3 && text.lines().all(|line| line.len() <= 80), "{text}");
+        assert_eq!(text.matches("word").count(), 30);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod advise;
 mod args;
 mod bench;
+mod cluster;
 mod grid;
 mod load;
 mod loads;
@@ -13,6 +14,7 @@ mod local;
 mod progress;
 mod recover;
 mod reference;
+mod route;
 mod say;
 mod serve;
 mod server;
@@ -56,6 +58,8 @@ fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Loads(args) => loads::run(args.command),
         Command::Table(args) => table::run(args.command),
         Command::Recover(args) => recover::run(&args),
+        Command::Route(args) => route::run(&args),
+        Command::Cluster(args) => cluster::run(args.command),
         Command::Advise(args) => advise::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Local { command } => local::run(command),

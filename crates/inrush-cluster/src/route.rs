@@ -25,6 +25,8 @@ pub struct Route {
     pub table: String,
     /// What spreads it.
     pub spread: Spread,
+    /// What it is spread by: `hash of id`; `None`: it has no key.
+    pub by: Option<String>,
     /// The columns that decide, with their values.
     pub key: Vec<KeyValue>,
     /// From the table down to what stores the row; more than one where partitions are partitioned.
@@ -104,6 +106,7 @@ impl Route {
             version: 1,
             table: table.qualified(),
             spread,
+            by: None,
             key: Vec::new(),
             steps: Vec::new(),
             placements: Vec::new(),
@@ -120,6 +123,14 @@ impl Route {
 /// `usage`: too few values or too many, or one that is no value of its column. `internal`: the server says otherwise than
 /// what was computed here.
 pub async fn route(client: &Client, table: &Table, values: &[Option<String>]) -> Result<Route> {
+    match look(client, table, values).await {
+        // Somebody may have moved or split it between two looks.
+        Err(error) if error.code() == Code::Internal => look(client, table, values).await,
+        found => found,
+    }
+}
+
+async fn look(client: &Client, table: &Table, values: &[Option<String>]) -> Result<Route> {
     if crate::citus::is_there(client).await?
         && let Some(layout) = crate::layout::read(client, &table.qualified()).await?
     {
@@ -175,7 +186,6 @@ fn need(table: &Table, values: &[Option<String>], columns: &[String]) -> Result<
         return Ok(());
     }
     let named = columns.join(", ");
-    let count = |n: usize| if n == 1 { "1 value".to_owned() } else { format!("{n} values") };
     Err(Error::new(
         Code::Usage,
         format!(
@@ -188,7 +198,10 @@ fn need(table: &Table, values: &[Option<String>], columns: &[String]) -> Result<
             }
         ),
     )
-    .hint(format!("Give {}, in this order.", count(columns.len()))))
+    .hint(match columns.len() {
+        1 => "Give one value for it.".to_owned(),
+        n => format!("Give {n} values, in this order."),
+    }))
 }
 
 fn disagreement(what: &str, here: &str, server: &str) -> Error {

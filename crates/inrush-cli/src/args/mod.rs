@@ -7,9 +7,11 @@ mod levers;
 mod load;
 mod loads;
 mod local;
+mod route;
 mod serve;
 mod sniff;
 mod spill;
+mod status;
 mod table;
 mod values;
 mod watch;
@@ -20,9 +22,11 @@ pub use cluster::{ClusterArgs, NodeArgs};
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};
+pub use route::RouteArgs;
 pub use serve::{LogForm, ServeArgs};
 pub use sniff::SniffArgs;
 pub use spill::{SpillArgs, SpillCommand};
+pub use status::{ClusterCommand, ClusterCommandArgs, ClusterStatusArgs};
 pub use table::{CreateArgs, MaintainArgs, TableArgs, TableCommand};
 pub use watch::WatchArgs;
 
@@ -59,6 +63,8 @@ pub enum Command {
     Loads(LoadsArgs),
     Table(TableArgs),
     Recover(RecoverArgs),
+    Route(RouteArgs),
+    Cluster(ClusterCommandArgs),
     Advise(AdviseArgs),
     Watch(WatchArgs),
     Serve(ServeArgs),

@@ -16,6 +16,12 @@ pub(super) async fn route(
     values: &[Option<String>],
 ) -> Result<Route> {
     let mut route = Route::of(table, layout.spread);
+    let of = match layout.spread {
+        Spread::CitusRange => "range",
+        Spread::CitusAppend => "append",
+        _ => "hash",
+    };
+    route.by = layout.key.as_ref().map(|key| format!("{of} of {key}"));
     let keys: Vec<String> = layout.key.iter().cloned().collect();
     need(table, values, &keys)?;
     let chosen = match (&layout.key, values) {
@@ -82,10 +88,12 @@ async fn step<'l>(
             Some(ours) if ours != theirs => {
                 return Err(disagreement("hash", &ours.to_string(), &theirs.to_string()));
             }
-            Some(_) => "the hash looked up in the shards' ranges",
-            None => "the server's hash looked up in the shards' ranges",
+            Some(_) => {
+                checked.push("worker_hash".to_owned());
+                "the hash looked up in the shards' ranges"
+            }
+            None => "worker_hash of the server, looked up in the shards' ranges",
         };
-        checked.push("worker_hash".to_owned());
         at = shards(layout)?.find(theirs).and_then(|found| layout.shards.iter().find(|s| s.id == found.id));
         hash = Some(Hash { bits: 32, value: theirs.to_string() });
     }
@@ -112,9 +120,8 @@ async fn step<'l>(
         )
         .hint("It needs SELECT on the table."));
     }
-    let of = if by_hash { "hash" } else { "range" };
     let step = Step {
-        by: format!("{of} of {}", key.column),
+        by: format!("{} of {}", if by_hash { "hash" } else { "range" }, key.column),
         hash,
         of: layout.shards.len(),
         chosen: at.map(|shard| Chosen {

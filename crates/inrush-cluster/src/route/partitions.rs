@@ -175,6 +175,7 @@ pub(super) async fn route(client: &Client, table: &Table, values: &[Option<Strin
     let mut columns: Vec<String> = Vec::new();
     let leaf = loop {
         let level = Level::read(client, &name).await?;
+        route.by.get_or_insert_with(|| level.by());
         for column in &level.columns {
             if columns.contains(column) {
                 continue;

@@ -82,7 +82,10 @@ pub(super) async fn open(
     map: &NodeMap,
     notes: &mut Vec<String>,
 ) -> Result<Vec<OpenNode>> {
-    let known = known_nodes(client).await?;
+    // The one that was asked comes first, and has no second name here.
+    let mut known = known_nodes(client).await?;
+    let mut first = true;
+    known.retain(|node| node.address.is_some() || std::mem::take(&mut first));
     let mut nodes = join_all(known.into_iter().map(|node| look(node, coordinator, map))).await;
     if citus::is_there(client).await? {
         of_citus(client, &mut nodes, notes).await?;

@@ -345,14 +345,16 @@ fn summary(nodes: &[OpenNode], spec: &Spec, figures: &[Vec<(usize, Figure)>], ex
     let of_nodes = |of: fn(&NodeShare) -> Option<u64>| shares.iter().map(of).collect::<Vec<_>>();
     let compared = matches!(spec.spread, Spread::CitusHash | Spread::CitusRange | Spread::CitusAppend)
         || spec.spread == Spread::Partitions;
-    let skew = (compared && spec.pieces.len() > 1).then(|| Skew {
+    let skew = Skew {
         shards: SkewOf { rows: skew(&rows), bytes: skew(&bytes) },
         nodes: SkewOf {
             rows: skew(&of_nodes(|share| share.rows)),
             bytes: skew(&of_nodes(|share| share.bytes)),
         },
-    });
-    let largest = largest(nodes, spec, figures).filter(|_| spec.pieces.len() > 1);
+    };
+    let known = skew.shards.rows.is_some() || skew.shards.bytes.is_some();
+    let skew = Some(skew).filter(|_| known && compared && spec.pieces.len() > 1);
+    let largest = largest(nodes, spec, figures).filter(|_| skew.is_some());
     TableStatus {
         table: spec.table.clone(),
         spread: spec.spread,
