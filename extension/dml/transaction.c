@@ -445,7 +445,7 @@ roll_back_to(DmlNode *node, int level)
 	else
 		snprintf(text, sizeof(text), "ROLLBACK TO SAVEPOINT s%d; RELEASE SAVEPOINT s%d", level, level);
 	usable = usable && dml_quietly(node, text, deadline, NULL);
-	if (node->settings_level >= level)
+	if (node->settings_level >= (all ? 1 : level))
 		node->settings.known = false;
 	if (!usable)
 	{

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 from server import Session, eventually
 from stock import expect, insert, same
@@ -39,7 +40,9 @@ def locks(stock):
         if stock.has_fdw:
             session.do("BEGIN;")
             session.do(f"UPDATE locked_{leaf} SET note = 'fdw';")
+            began = time.monotonic()
             expect(session.run(touch), "was not to be had")
+            same(time.monotonic() - began < 5, True, "the timeout is the one that was set")
             session.do("ROLLBACK;")
         # Two transactions in each other's way on one node: it sees that by itself.
         first, second = stock.ids_on("locked", a, 2)
