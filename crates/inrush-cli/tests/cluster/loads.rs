@@ -1,7 +1,8 @@
 //! What the tests of this binary share: a directory of files, loads of them, and what must be true afterwards.
 
 use crate::harness::{Outcome, Running, inrush, run};
-use inrush_testkit::ClusterDatabase;
+use inrush_testkit::proxy::Proxy;
+use inrush_testkit::{ClusterDatabase, StopMode};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -112,12 +113,92 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// What a table of `keys` hash columns holds is where PostgreSQL's own routing would have put it, and nothing is left
-/// prepared, or in the ledger.
+/// A database whose tables are on several servers.
+pub trait Place: Sync {
+    /// SQL on the coordinator.
+    fn try_psql(&self, sql: &str) -> Result<String, String>;
+
+    /// What is prepared in this database, on all servers.
+    fn prepared(&self) -> Vec<String>;
+
+    /// Sessions of loads in it, on all servers.
+    fn sessions(&self) -> usize;
+
+    /// How to reach it through a port of 127.0.0.1.
+    fn url_via(&self, port: u16) -> String;
+
+    /// A proxy in front of the coordinator.
+    fn coordinator_proxy(&self) -> Proxy;
+
+    /// Proxies in front of the nodes, with HOST:PORT by which the coordinator knows them.
+    fn node_proxies(&self) -> Vec<(String, Proxy)>;
+
+    /// Has servers crash, and waits until they are back.
+    fn crash(&self, coordinator: bool, node: bool);
+
+    /// Rows of a table that are not where its key leads, by the server's own functions.
+    fn misplaced(&self, table: &str) -> u64;
+
+    #[track_caller]
+    fn sql(&self, sql: &str) -> String {
+        self.try_psql(sql).unwrap_or_else(|error| panic!("psql: {error}\nin: {sql}"))
+    }
+}
+
+impl Place for ClusterDatabase<'_> {
+    fn try_psql(&self, sql: &str) -> Result<String, String> {
+        self.coordinator().try_psql(sql)
+    }
+
+    fn prepared(&self) -> Vec<String> {
+        ClusterDatabase::prepared(self)
+    }
+
+    fn sessions(&self) -> usize {
+        ClusterDatabase::sessions(self)
+    }
+
+    fn url_via(&self, port: u16) -> String {
+        self.coordinator().tcp_url_via(port)
+    }
+
+    fn coordinator_proxy(&self) -> Proxy {
+        Proxy::start(self.cluster().coordinator())
+    }
+
+    fn node_proxies(&self) -> Vec<(String, Proxy)> {
+        let nodes = self.cluster().nodes().iter().enumerate();
+        nodes
+            .map(|(number, node)| {
+                let (host, port) = self.cluster().address(number);
+                (format!("{host}:{port}"), Proxy::start(node))
+            })
+            .collect()
+    }
+
+    fn crash(&self, coordinator: bool, node: bool) {
+        let all = [(coordinator, self.cluster().coordinator()), (node, &self.cluster().nodes()[1])];
+        let down = || all.iter().filter(|(wanted, _)| *wanted).map(|(_, server)| server);
+        down().for_each(|server| server.stop(StopMode::Immediate));
+        down().for_each(|server| server.restart());
+    }
+
+    fn misplaced(&self, table: &str) -> u64 {
+        // OFFSET: a node knows nothing of the parent.
+        let counts = self.psql(&format!(
+            "SELECT format('SELECT count(*) FROM (SELECT * FROM %s OFFSET 0) x WHERE NOT (%s)', c.oid::regclass,
+                           pg_get_partition_constraintdef(c.oid))
+               FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = '{table}'::regclass \\gexec"
+        ));
+        counts.lines().map(|count| count.parse::<u64>().expect("a number")).sum()
+    }
+}
+
+/// Nothing is left prepared, nor in the ledger, nor of sessions.
 #[track_caller]
-pub fn settled(database: &ClusterDatabase<'_>, told: &str) {
-    assert_eq!(database.prepared(), Vec::<String>::new(), "{told}");
-    let left = database.psql("SELECT count(*) FROM inrush_ledger.prepared");
+pub fn settled(place: &dyn Place, told: &str) {
+    assert_eq!(place.prepared(), Vec::<String>::new(), "{told}");
+    let left = place.sql("SELECT count(*) FROM inrush_ledger.prepared");
     assert_eq!(left, "0", "rows in inrush_ledger.prepared: {told}");
-    wait_until("no session of a load is left", || database.sessions() == 0);
+    wait_until("no session of a load is left", || place.sessions() == 0);
 }

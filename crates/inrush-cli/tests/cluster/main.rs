@@ -6,5 +6,8 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod killed;
 mod loads;
+mod marks;
 mod stock;
+mod story;
