@@ -301,8 +301,12 @@ before_commit(void)
 	}
 	if (nwritten == 0)
 		return;
-	/* Whoever writes here too, by itself or by way of Citus, is one more that must agree. */
-	if (nwritten > 1 || TransactionIdIsValid(GetTopTransactionIdIfAny()) || (citus && dml_citus_takes_part()))
+	/*
+	 * Whoever writes here too, by itself or by way of Citus, is one more that must agree; and a serializable transaction
+	 * may still fail here, which is looked at after this.
+	 */
+	if (nwritten > 1 || TransactionIdIsValid(GetTopTransactionIdIfAny()) || IsolationIsSerializable() ||
+		(citus && dml_citus_takes_part()))
 		dml_prepare(nwritten);
 	else
 		commit_one(one);

@@ -27,6 +27,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/relcache.h"
+#include "utils/snapmgr.h"
 
 /* What the nodes together are given to commit, in milliseconds; then resolve_dml() is left to do it. */
 #define PATIENCE 30000
@@ -156,6 +157,8 @@ write_records(int nwritten)
 	FullTransactionId xid = GetTopFullTransactionId();
 	int			n = 0;
 
+	/* The statements of the transaction have given theirs back. */
+	PushActiveSnapshot(GetLatestSnapshot());
 	deleting = 0;
 	{
 		ListCell   *cell;
@@ -181,6 +184,7 @@ write_records(int nwritten)
 		}
 	}
 	table_close(rel, NoLock);
+	PopActiveSnapshot();
 	/* After a crash nobody else is to get this transaction's number, or resolve.c could not tell what became of it. */
 	XLogFlush(XactLastRecEnd);
 }

@@ -34,7 +34,9 @@ def restarted(stock, session):
     main.killed = True
     os.kill(session.pid, signal.SIGKILL)
     session.close()
-    eventually("the coordinator recovers", main.answers)
+    # Its entry is there until then.
+    eventually("the coordinator recovers", lambda: main.psql(
+        f"SELECT count(*) FROM pg_stat_activity WHERE pid = {session.pid}", check=False) == "0")
     # It has not read its settings again, and what hangs there may be a matter of them.
     main.psql("SELECT pg_reload_conf()")
     eventually("no standby is waited for", lambda: main.psql("SHOW synchronous_standby_names") == "")
