@@ -101,16 +101,35 @@ fn tables(record: &Record) -> Vec<Table> {
                     "client",
                     "sum",
                     "peak MiB",
-                    "",
                 ]),
-                words: vec![0, 10],
+                words: vec![0],
                 rows,
             });
         }
     }
     tables.extend(published(record));
     tables.extend(goals(record));
+    tables.extend(contenders(record));
     tables
+}
+
+/// Who had turns.
+fn contenders(record: &Record) -> Option<Table> {
+    let ran = |name: &str| record.turns.iter().any(|turn| turn.contender == name);
+    let rows: Vec<_> = record
+        .case
+        .contenders
+        .iter()
+        .filter(|one| ran(&one.name))
+        .map(|one| vec![one.name.clone(), one.about.clone()])
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "Contenders".to_owned(),
+        about: String::new(),
+        heads: words(&["name", ""]),
+        words: vec![0, 1],
+        rows,
+    })
 }
 
 fn figures(
@@ -141,7 +160,6 @@ fn figures(
         shown(of(&|turn| Some(turn.each(turn.client_cpu_seconds))), 2),
         shown(of(&|turn| Some(turn.each(sum(turn)?))), 2),
         shown(of(&|turn| turn.client_peak_bytes.map(mib)), 0),
-        record.case.contender(name).map_or(String::new(), |contender| contender.about.clone()),
     ])
 }
 
