@@ -127,13 +127,7 @@ pub async fn settle(
     // Of a decided unit nothing is prepared any more where we have been.
     let mut told = Vec::new();
     for unit in decided {
-        let over = match Gid::parse(&format!("{}_guard", unit.gid)) {
-            Some((gid, _)) => {
-                epoch(client, ledger, gid.load, &mut epochs).await?.is_none_or(|now| gid.epoch < now)
-            }
-            None => false,
-        };
-        if !over {
+        if !is_over(client, ledger, &unit.gid, &mut epochs).await? {
             continue;
         }
         let mut missing = Vec::new();
@@ -162,8 +156,17 @@ pub async fn settle(
         }
     }
     ledger.forget(client, &told).await?;
+    // Marks that nobody will ask for: of units that are over, and not missed anywhere.
     for (_, session) in &sessions {
-        ledger.unmark(&session.connected.client, &told).await?;
+        let mut old = Vec::new();
+        for mark in ledger.marks(&session.connected.client, &Gid::prefix(&origin)).await? {
+            let asked_for = settled.partial.iter().any(|partial| partial.unit.gid == mark)
+                || ledger.is_decided(client, &mark).await?;
+            if !asked_for && is_over(client, ledger, &mark, &mut epochs).await? {
+                old.push(mark);
+            }
+        }
+        ledger.unmark(&session.connected.client, &old).await?;
     }
     Ok(settled)
 }
@@ -180,6 +183,21 @@ async fn epoch(
     let now = ledger.epoch(client, load).await?;
     epochs.insert(load, now);
     Ok(now)
+}
+
+/// Whether nobody works on a unit any more.
+async fn is_over(
+    client: &Client,
+    ledger: &Ledger,
+    unit: &str,
+    epochs: &mut BTreeMap<i64, Option<i32>>,
+) -> Result<bool> {
+    match Gid::parse(&format!("{unit}_guard")) {
+        Some((gid, _)) => {
+            Ok(epoch(client, ledger, gid.load, epochs).await?.is_none_or(|now| gid.epoch < now))
+        }
+        None => Ok(false),
+    }
 }
 
 /// Ends sessions on a node whose epoch is over, and waits until they have gone.

@@ -121,8 +121,8 @@ impl<'a> Lane<'a> {
                 break;
             }
         }
-        if let (Some(spread), Some((ledger, _))) = (&mut self.spread, &self.job.ledger) {
-            spread.end(ledger, &self.session.connected.client).await?;
+        if let Some(spread) = &mut self.spread {
+            spread.end(self.job, &self.session.connected.client).await?;
         }
         Ok(())
     }

@@ -388,7 +388,11 @@ impl Spread {
     async fn session(&mut self, job: &Job, node: usize) -> Result<Box<Session>, Failure> {
         self.rest(node).await?;
         match std::mem::replace(&mut self.slots[node], Slot::Absent) {
-            Slot::Here(session) => Ok(session),
+            Slot::Here(session)
+                if session.stand != Stand::Idle || !session.node.connected.client.is_closed() =>
+            {
+                Ok(session)
+            }
             _ => Ok(Box::new(Session::new(self.connect(job, node).await?))),
         }
     }
@@ -500,12 +504,22 @@ impl Spread {
     }
 
     /// The lane ends: nothing is left to be told.
-    pub async fn end(&mut self, ledger: &Ledger, client: &tokio_postgres::Client) -> Result<()> {
+    pub async fn end(&mut self, job: &Job, client: &tokio_postgres::Client) -> Result<()> {
+        let Some((ledger, _)) = &job.ledger else { return Ok(()) };
         ledger.forget(client, &self.told).await?;
         self.forgotten();
-        for (node, slot) in self.topology.nodes.iter().zip(&self.slots) {
-            if let (Slot::Here(session), Some(old)) = (slot, self.marked.remove(&node.name)) {
-                ledger.unmark(&session.node.connected.client, &old).await?;
+        for number in 0..self.slots.len() {
+            let old = self.marked.remove(&self.topology.nodes[number].name).unwrap_or_default();
+            if old.is_empty() {
+                continue;
+            }
+            // Those of a node that is away now are forgotten by the next load.
+            if let Ok(session) = self.session(job, number).await {
+                let forgotten = ledger.unmark(&session.node.connected.client, &old).await;
+                self.slots[number] = Slot::Here(session);
+                if let Err(error) = forgotten {
+                    tracing::debug!(%error, "marks are left on a node");
+                }
             }
         }
         Ok(())
@@ -662,7 +676,8 @@ impl Spread {
             let name = gid.as_ref().map(|gid| gid.part(Part::Rows, number));
             let undone = match (session.stand, &name) {
                 (Stand::Prepared, Some(name)) => session.end_prepared("ROLLBACK", name).await.is_ok(),
-                (Stand::Idle, _) => true,
+                // One that was lost when it had nothing to do is replaced.
+                (Stand::Idle, _) => !session.node.connected.client.is_closed(),
                 _ => session.execute("ROLLBACK").await.is_ok(),
             };
             if undone {

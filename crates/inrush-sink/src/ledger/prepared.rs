@@ -91,26 +91,29 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether a node has the rows of a unit, by the mark in its ledger; not if it has no ledger.
-    pub async fn is_marked(&self, node: &Client, gid: &str) -> Result<bool> {
+    /// The units whose name begins so that a node has marks of; none if it has no ledger.
+    pub async fn marks(&self, node: &Client, prefix: &str) -> Result<Vec<String>> {
         let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
         let table = self.table("marks");
         if !node.query_one(there, &[&table]).await.map_err(server_error)?.get::<_, bool>(0) {
-            return Ok(false);
+            return Ok(Vec::new());
         }
-        let sql = format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE gid = $1)");
-        Ok(node.query_one(&sql, &[&gid]).await.map_err(server_error)?.get(0))
+        let sql = format!("SELECT gid FROM {table} WHERE pg_catalog.starts_with(gid, $1)");
+        let rows = node.query(&sql, &[&prefix]).await.map_err(server_error)?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Forgets the marks of units in the ledger of a node, if it has one.
+    /// Whether a node has the rows of a unit, by the mark in its ledger.
+    pub async fn is_marked(&self, node: &Client, gid: &str) -> Result<bool> {
+        Ok(self.marks(node, gid).await?.iter().any(|mark| mark == gid))
+    }
+
+    /// Forgets the marks of units in the ledger of a node.
     pub async fn unmark(&self, node: &Client, gids: &[String]) -> Result<()> {
-        let there = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
-        let table = self.table("marks");
-        if gids.is_empty() || !node.query_one(there, &[&table]).await.map_err(server_error)?.get::<_, bool>(0)
-        {
+        if gids.is_empty() {
             return Ok(());
         }
-        let sql = format!("DELETE FROM {table} WHERE gid = ANY($1)");
+        let sql = format!("DELETE FROM {} WHERE gid = ANY($1)", self.table("marks"));
         node.execute(&sql, &[&gids]).await.map(drop).map_err(server_error)
     }
 
