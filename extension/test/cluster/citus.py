@@ -126,6 +126,12 @@ def committing(main, workers, ids):
             session.run(f"INSERT INTO dml_test.other VALUES ({b});")
             session.do("COMMIT;")
             same(main.psql("SELECT (SELECT count(*) FROM dml_test.t), (SELECT count(*) FROM dml_test.other)"), "1|1", "both")
+            # And if Citus' part fails when it commits, ours does.
+            session.do("BEGIN;")
+            session.run(insert("dml_test.t", a))
+            session.run(f"INSERT INTO dml_test.other VALUES ({b});")
+            expect(session.run("COMMIT;"), "23505")
+            same(main.psql("SELECT (SELECT count(*) FROM dml_test.t), (SELECT count(*) FROM dml_test.other)"), "1|1", "both")
             main.psql("TRUNCATE dml_test.t; TRUNCATE dml_test.other")
         node.psql("SELECT inrush.resolve_dml()")
         same(node.psql("SELECT count(*) FROM inrush.dml_transactions"), "0", "records")
@@ -253,7 +259,7 @@ def citus(stock):
                       " ORDER BY groupid LIMIT 2")
     workers = [Node(f"{dsn} host={host} port={port}") for _, host, port in nodes]
     clean(main)
-    main.psql("CREATE SCHEMA dml_test; CREATE TABLE dml_test.t (id bigint, note text); CREATE TABLE dml_test.other (id bigint);"
+    main.psql("CREATE SCHEMA dml_test; CREATE TABLE dml_test.t (id bigint, note text); CREATE TABLE dml_test.other (id bigint UNIQUE DEFERRABLE INITIALLY DEFERRED);"
               "SELECT create_distributed_table('dml_test.t', 'id', shard_count => 4, colocate_with => 'none');"
               "SELECT create_distributed_table('dml_test.other', 'id', shard_count => 4, colocate_with => 'none')")
     try:

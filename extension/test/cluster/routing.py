@@ -26,16 +26,25 @@ TYPES = {
 }
 
 
-def compare(stock, table, leaves):
-    """What is in the leaves on the nodes and in those of a local twin that PostgreSQL has filled."""
+def leaves_of(table, numbers):
+    """Rows of leaves, with their numbers."""
+    return " UNION ALL ".join(f"SELECT {n}, id::text COLLATE \"C\" FROM {table}_{n}" for n in numbers) + " ORDER BY 1, 2"
+
+
+def compare(stock, table):
+    """What is in the leaves on the nodes and in those of a local twin that PostgreSQL has filled. The number of rows."""
     total = 0
-    for number in range(leaves):
-        query = "SELECT id::text COLLATE \"C\" FROM {} ORDER BY 1"
-        got = stock.nodes[number % 2].rows(query.format(f"{table}_{number}"))
-        wanted = stock.coordinator.rows(query.format(f"twin_{number}"))
-        same(got, wanted, f"{table}_{number}")
+    for at, node in enumerate(stock.nodes):
+        got = node.rows(leaves_of(table, (at, at + 2)))
+        same(got, stock.coordinator.rows(leaves_of("twin", (at, at + 2))), f"{table} on {node.name}")
         total += len(got)
     return total
+
+
+def twin(kind):
+    """Enums are hashed by OID: the twin is of the very type."""
+    return "; ".join([f"CREATE TABLE twin (id {kind}) PARTITION BY HASH (id)"] + [
+        f"CREATE TABLE twin_{n} PARTITION OF twin FOR VALUES WITH (MODULUS 4, REMAINDER {n})" for n in range(4)])
 
 
 def by_types(stock):
@@ -45,10 +54,7 @@ def by_types(stock):
     rows = 0
     for kind, values in TYPES.items():
         stock.table("typed", f"id {kind}")
-        main.psql(f"CREATE TABLE twin (id {kind}) PARTITION BY HASH (id)")
-        for number in range(4):
-            # Enums are hashed by OID: the twin has that type too.
-            main.psql(f"CREATE TABLE twin_{number} PARTITION OF twin FOR VALUES WITH (MODULUS 4, REMAINDER {number})")
+        main.psql(twin(kind))
         # As the type itself, and as a text that is read as it.
         for cast in (kind.split("(")[0], "text"):
             value = "v" if cast != "text" else "v::text"
@@ -56,7 +62,7 @@ def by_types(stock):
                 f"INSERT INTO twin {values};"
                 f"SELECT sum(inrush.distribute_dml('typed', {value}, format('INSERT INTO %%s VALUES (%L)', v)))"
                 f" FROM ({values}) q (v)")
-        if (got := compare(stock, "typed", 4)) == 0:
+        if (got := compare(stock, "typed")) == 0:
             raise Flaw(f"no rows of {kind}")
         rows += got
         changed = main.psql(f"SELECT sum(inrush.distribute_dml('typed', v, format('DELETE FROM %%s WHERE id = %L', v)))"
@@ -71,14 +77,12 @@ def by_casts(stock):
     """Values of other types become what is stored first."""
     main = stock.coordinator
     stock.table("cast_to", "id numeric(8,2)")
-    main.psql("CREATE TABLE twin (id numeric(8,2)) PARTITION BY HASH (id)")
-    for number in range(4):
-        main.psql(f"CREATE TABLE twin_{number} PARTITION OF twin FOR VALUES WITH (MODULUS 4, REMAINDER {number})")
+    main.psql(twin("numeric(8,2)"))
     for value in ("1", "1::bigint", "1.005", "2.344::float8", "'3.999'", "7::smallint", "123456.785"):
         text = value.replace("'", "''")
         main.psql(f"INSERT INTO twin VALUES ({value});"
                   f"SELECT inrush.distribute_dml('cast_to', {value}, 'INSERT INTO %s VALUES ({text})')")
-    compare(stock, "cast_to", 4)
+    compare(stock, "cast_to")
     main.psql("DROP TABLE twin")
     stock.drop("cast_to")
 

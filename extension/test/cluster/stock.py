@@ -56,10 +56,13 @@ class Stock:
 
     def table(self, name, columns="id bigint NOT NULL, note text", key="id", leaves=4):
         """Hash partitioned, its leaves in turns on both nodes: NAME_0 on a, NAME_1 on b ..."""
-        self.coordinator.psql(f"CREATE TABLE {name} ({columns}) PARTITION BY HASH ({key})")
-        for number in range(leaves):
-            self.foreign(name, f"{name}_{number}", f"FOR VALUES WITH (MODULUS {leaves}, REMAINDER {number})",
-                         self.nodes[number % 2], columns)
+        texts = [f"CREATE TABLE {name} ({columns}) PARTITION BY HASH ({key})"]
+        for at, node in enumerate(self.nodes):
+            mine = range(at, leaves, 2)
+            node.psql("; ".join(f"CREATE TABLE {name}_{number} ({columns})" for number in mine))
+            texts += [f"CREATE FOREIGN TABLE {name}_{number} PARTITION OF {name} FOR VALUES WITH (MODULUS {leaves},"
+                      f" REMAINDER {number}) SERVER {node.name} OPTIONS (schema_name 'public')" for number in mine]
+        self.coordinator.psql("; ".join(texts))
 
     def leaf(self, table, value, leaves=4):
         """The number of the leaf, by PostgreSQL's own judgement."""
@@ -86,13 +89,11 @@ class Stock:
                 total += int(server.psql(f"SELECT count(*) FROM {table}_{number}"))
         return total
 
-    def drop(self, *tables):
-        for table in tables:
-            self.coordinator.psql(f"DROP TABLE {table}")
-            for node in self.nodes:
-                names = node.psql(f"SELECT string_agg(relname, ', ') FROM pg_class WHERE relname ~ '^{table}_[0-9]+$'")
-                if names:
-                    node.psql(f"DROP TABLE {names}")
+    def drop(self, table):
+        self.coordinator.psql(f"DROP TABLE {table}")
+        for node in self.nodes:
+            node.psql("DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || string_agg(relname, ', ') FROM pg_class"
+                      f" WHERE relname ~ '^{table}_[0-9]+$'); END $$")
 
     def prepared(self):
         return sum(int(node.psql("SELECT count(*) FROM pg_prepared_xacts")) for node in self.nodes)
