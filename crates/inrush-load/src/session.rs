@@ -53,6 +53,9 @@ impl Session {
             let set = "SELECT pg_catalog.set_config('synchronous_commit', $1, false)";
             connected.client.query_one(set, &[value]).await.map_err(server_error)?;
         }
+        if job.plan.spread.is_some() {
+            commit_for_good(&connected.client).await?;
+        }
         // What pg_stat_activity is made of: the view costs a new session some milliseconds.
         let own = "SELECT pid, backend_start::text
                      FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
@@ -133,6 +136,14 @@ impl Session {
         self.execute(&merge.empty).await?;
         Ok(merged)
     }
+}
+
+/// Has a session's commits outlast a crash of its server. What is decided here others are told of: rows and ledger of one
+/// server may be lost together, but not those of one when another has the rest.
+pub(crate) async fn commit_for_good(client: &Client) -> Result<()> {
+    let set = "SELECT pg_catalog.set_config('synchronous_commit', 'local', false)
+                WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
+    client.query(set, &[]).await.map(drop).map_err(server_error)
 }
 
 /// Waits until a server process has ended, and ends it if it does not by itself: only then is it known

@@ -6,6 +6,8 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod citus;
+mod durable;
 mod killed;
 mod loads;
 mod marks;

@@ -122,7 +122,12 @@ fn against(options: &Options, plan: &Plan) -> Option<String> {
     if options.on_conflict.is_some() {
         return Some("rows are merged with --on-conflict".into());
     }
-    if options.levers != LeverOptions::default() {
+    let harmless = LeverOptions {
+        sync_commit: options.levers.sync_commit.clone(),
+        drop_cache: options.levers.drop_cache,
+        ..LeverOptions::default()
+    };
+    if options.levers != harmless {
         return Some("levers change the table as a whole".into());
     }
     if options.via == Via::Direct {

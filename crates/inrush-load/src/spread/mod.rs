@@ -403,7 +403,10 @@ impl Spread {
         let mut session =
             node.connect(&job.conninfo, &plan.map, &self.application, &plan.settings).await.map_err(lost)?;
         if let (Ending::Marks, Some((ledger, _))) = (plan.ending, &job.ledger) {
-            Ledger::open(&mut session.connected.client, ledger.schema(), true).await.map_err(lost)?;
+            let client = &mut session.connected.client;
+            Ledger::open(client, ledger.schema(), true).await.map_err(lost)?;
+            // What is prepared is flushed whatever the setting (twophase.c, EndPrepare), a plain commit is not.
+            crate::session::commit_for_good(client).await.map_err(lost)?;
         }
         if job.plan.path == WirePath::Direct {
             let loaded = session.connected.client.batch_execute(LOAD_LIBRARY).await;
