@@ -194,6 +194,33 @@ impl Place for ClusterDatabase<'_> {
     }
 }
 
+impl<P: Place + ?Sized> Place for &P {
+    fn try_psql(&self, sql: &str) -> Result<String, String> {
+        (**self).try_psql(sql)
+    }
+    fn prepared(&self) -> Vec<String> {
+        (**self).prepared()
+    }
+    fn sessions(&self) -> usize {
+        (**self).sessions()
+    }
+    fn url_via(&self, port: u16) -> String {
+        (**self).url_via(port)
+    }
+    fn coordinator_proxy(&self) -> Proxy {
+        (**self).coordinator_proxy()
+    }
+    fn node_proxies(&self) -> Vec<(String, Proxy)> {
+        (**self).node_proxies()
+    }
+    fn crash(&self, coordinator: bool, node: bool) {
+        (**self).crash(coordinator, node);
+    }
+    fn misplaced(&self, table: &str) -> u64 {
+        (**self).misplaced(table)
+    }
+}
+
 /// Nothing is left prepared, nor in the ledger, nor of sessions.
 #[track_caller]
 pub fn settled(place: &dyn Place, told: &str) {
