@@ -40,7 +40,8 @@ fn look(args: &ClusterStatusArgs) -> Result<Status> {
             Some(name) => Some(table(&connection.client, name).await?),
             None => None,
         };
-        let look = Look { table: table.as_ref(), exact: args.exact, ledger: ledger.as_ref() };
+        let look =
+            Look { table: table.as_ref(), exact: args.exact, ledger: ledger.as_ref(), ..Look::default() };
         let mut found = status(&connection.client, &conninfo, &map, look).await?;
         if let Some(error) = against {
             found.notes.push(format!("whose transactions are prepared is not known: {}", error.fact()));

@@ -45,6 +45,7 @@ fn text(route: &Route) -> String {
         text += &pair("relation", &placement.relation);
     }
     match (&route.why, route.placements.is_empty()) {
+        (Some(why), true) if route.spread == Spread::CitusAppend => text += &wrapped("anywhere", why),
         (Some(why), true) => text += &wrapped("nowhere", why),
         (None, _) => text += &pair("a load", "sends it straight there"),
         // There is no other way to what is here as a whole.

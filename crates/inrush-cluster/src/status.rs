@@ -15,6 +15,7 @@ use inrush_core::{Code, Error, Result, Table};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::Ledger;
 use serde::Serialize;
+use std::time::Duration;
 use tokio_postgres::Client;
 
 /// What the servers of a cluster have.
@@ -30,14 +31,14 @@ pub struct Status {
     pub tables: Vec<TableStatus>,
     /// What loads of the ledger have prepared and not ended.
     pub prepared: Vec<UnitStatus>,
-    /// What others prepared more than a minute ago: it holds locks.
+    /// What others prepared some time ago ([`Look::others_older_than`]): it holds locks.
     pub others: Vec<OtherPrepared>,
     /// What else one should know, a sentence each.
     pub notes: Vec<String>,
 }
 
 /// What to look at.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Look<'a> {
     /// Only this table.
     pub table: Option<&'a Table>,
@@ -45,6 +46,14 @@ pub struct Look<'a> {
     pub exact: bool,
     /// Whose prepared transactions are ours.
     pub ledger: Option<&'a Ledger>,
+    /// What others have prepared is told of when it is older. Citus itself has some for a moment with each write.
+    pub others_older_than: Duration,
+}
+
+impl Default for Look<'_> {
+    fn default() -> Self {
+        Look { table: None, exact: false, ledger: None, others_older_than: Duration::from_secs(60) }
+    }
 }
 
 /// Looks at a cluster. `client` is a session of the coordinator, which `coordinator` and `map` lead to.
@@ -68,7 +77,8 @@ pub async fn status(
         .hint("`inrush cluster status` lists the tables that are on several; `inrush route` finds the partition of a key."));
     }
     let tables = tables::measure(&nodes, &specs, look.exact, &mut notes).await;
-    let (prepared, others) = prepared::read(client, &mut nodes, look.ledger).await?;
+    let (prepared, others) =
+        prepared::read(client, &mut nodes, look.ledger, look.others_older_than, &mut notes).await?;
     let citus = crate::citus::is_there(client).await?;
     Ok(Status {
         version: 1,

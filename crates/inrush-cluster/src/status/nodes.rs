@@ -159,6 +159,9 @@ async fn of_citus(client: &Client, nodes: &mut [OpenNode], notes: &mut Vec<Strin
             notes.push(format!(
                 "the server that was asked is a worker of Citus ({name}): what changes shards is the coordinator's"
             ));
+            if let Some(open) = nodes.first_mut() {
+                open.status.name.clone_from(&name);
+            }
         }
         if row.get::<_, &str>(5) != "primary" {
             continue;

@@ -7,10 +7,8 @@ use inrush_sink::failure::server_error;
 use inrush_sink::ledger::Ledger;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio_postgres::Client;
-
-/// Seconds behind which what others have prepared is told of.
-const OLD: f64 = 60.0;
 
 /// A unit of a load of which something is prepared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -82,6 +80,8 @@ pub(super) async fn read(
     client: &Client,
     nodes: &mut [OpenNode],
     ledger: Option<&Ledger>,
+    older: Duration,
+    notes: &mut Vec<String>,
 ) -> Result<(Vec<UnitStatus>, Vec<OtherPrepared>)> {
     let origin = match ledger {
         Some(ledger) => Some(ledger.origin(client).await?),
@@ -89,7 +89,7 @@ pub(super) async fn read(
     };
     let mut units: BTreeMap<Gid, Vec<PreparedPart>> = BTreeMap::new();
     let mut others = Vec::new();
-    for open in nodes {
+    for open in nodes.iter_mut() {
         let Some(session) = &open.session else { continue };
         let rows = match session.client.query_typed(PREPARED, &[]).await {
             Ok(rows) => rows,
@@ -101,14 +101,14 @@ pub(super) async fn read(
         open.status.prepared = Some(rows.len() as u64);
         for row in rows {
             let (name, owner, age): (String, String, f64) = (row.get(0), row.get(1), row.get(2));
-            let node = open.node.name.clone();
+            let node = open.status.name.clone();
             let age_seconds = tenths(age);
             match Gid::parse(&name) {
                 Some((gid, part)) if origin.as_ref() == Some(&gid.origin) => {
                     let guard = part == Part::Guard;
                     units.entry(gid).or_default().push(PreparedPart { node, gid: name, guard, age_seconds });
                 }
-                ours if age > OLD => {
+                ours if age >= older.as_secs_f64() => {
                     let of = match ours {
                         Some(_) => Some("another ledger of inrush"),
                         None if name.starts_with("citus_") => Some("citus"),
@@ -125,6 +125,7 @@ pub(super) async fn read(
         for (gid, parts) in units {
             judged.push(judge(client, ledger, &gid, parts).await?);
         }
+        missing(client, ledger, nodes, notes).await?;
     }
     Ok((judged, others))
 }
@@ -155,6 +156,31 @@ async fn judge(
             (false, false) => Recover::RollsBack,
         },
     })
+}
+
+/// Units that are committed where nodes prepare nothing, and that one of these has not got: their loads send them again.
+async fn missing(
+    client: &Client,
+    ledger: &Ledger,
+    nodes: &[OpenNode],
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    for unit in ledger.decided(client).await?.into_iter().filter(|unit| unit.ranges.is_some()) {
+        if !ledger.connections(client, unit.load).await?.is_empty() {
+            continue;
+        }
+        for name in &unit.nodes {
+            let open = nodes.iter().find(|open| open.node.name == *name);
+            let Some(session) = open.and_then(|open| open.session.as_ref()) else { continue };
+            if !ledger.is_marked(&session.client, &unit.gid).await? {
+                notes.push(format!(
+                    "rows of a unit of load {} are not on {name} yet: its command, given again, sends them",
+                    unit.load
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn tenths(seconds: f64) -> f64 {

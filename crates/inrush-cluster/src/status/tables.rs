@@ -280,7 +280,7 @@ async fn figures(open: &OpenNode, names: &[&str], exact: bool) -> (Vec<Figure>, 
         return (Vec::new(), notes);
     };
     let client = &session.client;
-    let name = &open.node.name;
+    let name = &open.status.name;
     let rows = match client.query_typed(FIGURES, &[(&names, Type::TEXT_ARRAY)]).await {
         Ok(rows) => rows,
         Err(error) => {
@@ -332,7 +332,7 @@ fn summary(nodes: &[OpenNode], spec: &Spec, figures: &[Vec<(usize, Figure)>], ex
             let takes = spec.spread == Spread::CitusHash && open.status.takes_shards == Some(true);
             (takes || !here.is_empty()).then(|| {
                 let share = NodeShare {
-                    node: open.node.name.clone(),
+                    node: open.status.name.clone(),
                     shards: here.len() as u64,
                     rows: here.iter().map(|figure| figure.rows).sum(),
                     bytes: here.iter().map(|figure| figure.bytes).sum(),
@@ -389,7 +389,7 @@ fn largest(nodes: &[OpenNode], spec: &Spec, figures: &[Vec<(usize, Figure)>]) ->
     Some(Largest {
         id,
         relation: relation.clone(),
-        node: nodes[at].node.name.clone(),
+        node: nodes[at].status.name.clone(),
         rows: figure.rows,
         bytes: figure.bytes?,
     })
