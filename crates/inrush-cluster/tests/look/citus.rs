@@ -120,8 +120,10 @@ fn rows_are_where_their_keys_lead() {
     for (number, (ty, value, known)) in cases.iter().enumerate() {
         let table = format!("t{number}");
         schema.distributed(&table, ty, 4);
-        // One by one: INSERT ... SELECT of Citus hashes what is not rounded to the column's type yet (seen with 13.2.2).
-        let values = session.rows(&format!("SELECT quote_literal({value}) FROM generate_series(1, 12) i"));
+        // Rounded to the column's type before: INSERT of Citus 13.2.2 hashes what is not, and its own queries do not find the
+        // row by what was stored. COPY does it right.
+        let values =
+            session.rows(&format!("SELECT quote_literal(({value})::{ty}) FROM generate_series(1, 12) i"));
         for value in values {
             session
                 .rows(&format!("INSERT INTO {table} VALUES ({})", value[0].as_deref().unwrap_or_default()));
