@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// How long one attempt waits for a lock.
 const WAIT: Duration = Duration::from_secs(2);
 
+/// How often in a row shards may go while a guard waits for them.
+const SPLITS: u32 = 20;
+
 /// A session of the coordinator that holds the locks.
 #[derive(Debug)]
 pub struct Guard {
@@ -87,6 +90,7 @@ impl Guard {
     /// `waits` is asked from time to time, with how long it has been, whether to go on waiting.
     pub async fn take(&mut self, waits: &dyn Fn(Duration) -> bool) -> Result<Found, Failure> {
         let started = Instant::now();
+        let mut split = 0;
         loop {
             match self.lock().await {
                 Ok(()) => break,
@@ -95,6 +99,16 @@ impl Guard {
                     if !waits(started.elapsed()) {
                         return Err(Failure::Fatal(Error::new(Code::Interrupted, "the load was stopped")));
                     }
+                }
+                // While Citus waited for the shards that it had read of, they were split (metadata_cache.c,
+                // LookupShardIdCacheEntry); it reads anew.
+                Err(error)
+                    if self.kind == Kind::Citus
+                        && split < SPLITS
+                        && error.code().is_some_and(|state| state.code() == "XX000") =>
+                {
+                    split += 1;
+                    self.roll_back().await?;
                 }
                 Err(error) => return Err(self.connected.failure(&error)),
             }
