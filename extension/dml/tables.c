@@ -10,6 +10,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/catcache.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -77,6 +78,9 @@ dml_tables_init(void)
 {
 	HASHCTL		control = {0};
 
+	/* In the postmaster, of shared_preload_libraries, there is none yet; backends inherit it. */
+	if (CacheMemoryContext == NULL)
+		CreateCacheMemoryContext();
 	control.keysize = sizeof(Oid);
 	control.entrysize = sizeof(Entry);
 	control.hcxt = CacheMemoryContext;
@@ -142,7 +146,12 @@ dml_table(Oid relid)
 			MemoryContextSetParent(entry->table->context, TopTransactionContext);
 			entry->table = NULL;
 		}
-		rel = table_open(relid, NoLock);
+		rel = try_table_open(relid, NoLock);
+		if (rel == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_TABLE),
+					 errmsg("relation with OID %u does not exist", relid),
+					 errhint("It was dropped, or made anew, meanwhile; send the statement again.")));
 		context = AllocSetContextCreate(CurrentMemoryContext, "inrush_dml table", ALLOCSET_SMALL_SIZES);
 		table = MemoryContextAllocZero(context, sizeof(DmlTable));
 		table->relid = relid;

@@ -61,7 +61,10 @@ def changes(stock):
         main.psql(f"ALTER TABLE moved DETACH PARTITION moved_{leaf}; CREATE TABLE local_leaf PARTITION OF moved {bound}")
         send()
         same((rows(main, "local_leaf"), rows(a)), (1, 7), "a local leaf")
-        main.psql(f"DROP TABLE local_leaf; ALTER TABLE moved ATTACH PARTITION moved_{leaf} {bound}")
+        main.psql("ALTER TABLE local_leaf RENAME TO other_leaf; CREATE TABLE local_leaf (id bigint, note text)")
+        send()
+        same((rows(main, "other_leaf"), rows(main, "local_leaf")), (2, 0), "a local leaf of another name")
+        main.psql(f"DROP TABLE local_leaf; DROP TABLE other_leaf; ALTER TABLE moved ATTACH PARTITION moved_{leaf} {bound}")
         # A schema of another name: what the table is called on the node follows, unless it has an option.
         main.psql("CREATE SCHEMA old; CREATE TABLE old.part (id int) PARTITION BY LIST (id);"
                   "CREATE FOREIGN TABLE old.part_1 PARTITION OF old.part DEFAULT SERVER a")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 
 from server import Flaw, Session, Skipped, eventually
 from stock import expect, insert, same
@@ -198,10 +199,20 @@ def moving(main, workers, nodes, value):
                 thread.join(1)
                 if not thread.is_alive():
                     raise Flaw(f"{name} has not waited: {said}")
+                # This one knows the old place, and waits behind what moves.
+                other.send(insert("dml_test.t", value))
+                time.sleep(0.3)
                 session.do("COMMIT;")
+                said_other = other.wait()
                 thread.join(60)
                 if thread.is_alive() or "ERROR" in said[0]:
                     raise Flaw(f"{name}: {said}")
+                if name in ("alter", "undistribute"):
+                    # The table it was for is another one now.
+                    expect(said_other, "42P01")
+                else:
+                    same(said_other.strip(), "1", f"rows of who has waited for {name}")
+                    rows += 1
                 rows += 3
                 if name == "undistribute":
                     expect(other.run(insert("dml_test.t", value)), "42809")

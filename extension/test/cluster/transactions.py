@@ -134,10 +134,12 @@ def settings(stock, session):
     stored("whose()")
     session.do("ROLLBACK TO s;")
     stored("whose()")
+    session.do("SET LOCAL search_path = public;")
+    stored("whose()")
     session.do("COMMIT;")
     stored("whose()")
     same([note for note, in node.rows(f"SELECT note FROM bound_{leaf} WHERE note IN ('other', 'public') ORDER BY ctid")],
-         ["other", "other", "public"], "search_path")
+         ["other", "other", "public", "public"], "search_path")
     stored("current_setting('lock_timeout')")
     same(last(), "10s", "lock_timeout")
     session.do("SET inrush_dml.lock_timeout = '1234ms';")
