@@ -1,10 +1,10 @@
 //! Batches of rows that go to their shards and are stored on all nodes or on none, as `inrush load` has it.
 //!
-//! 1. The guard takes its locks on the coordinator; where the rows belong is read behind them. 2. Every node has its rows in one
-//! transaction, and prepares it. 3. The guard is prepared: it was held all along. 4. The record of the batch commits on the
-//! coordinator: this decides. 5. Every node commits. 6. The guard ends.
+//! The guard takes its locks on the coordinator, and where the rows belong is read behind them. Every node has its rows in one
+//! transaction, and prepares it. The guard is prepared, too: so it was held all along. The record of the batch commits on the
+//! coordinator: this decides. Every node commits, and the guard ends last.
 //!
-//! What a crash between 2 and 5 leaves is not settled here: whoever reads the records can do so. The bench rolls it back.
+//! What a crash leaves prepared is not settled here: whoever reads the records can do so. The bench rolls it back.
 
 use crate::c4::cluster::{APPLICATION, PREPARED, SCHEMA};
 use crate::c4::send::Work;
