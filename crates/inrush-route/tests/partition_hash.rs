@@ -1,6 +1,6 @@
 //! Hashes of partition keys, against what PostgreSQL 15 gave once and what servers give now.
 
-use inrush_core::{BaseType, PgType};
+use inrush_core::{BaseType, PgType, TypeKind};
 use inrush_route::{HashKind, partition_hash};
 use inrush_testkit::{Database, Postgres, Version, require_server};
 use std::fmt::Write;
@@ -101,9 +101,31 @@ fn bytes_that_are_no_value_have_no_hash() {
     }
 }
 
+#[test]
+fn types_without_a_hash_say_why() {
+    let numeric = PgType::base(BaseType::Numeric);
+    assert_eq!(HashKind::why_not(&numeric, -1), None);
+    let why = HashKind::why_not(&numeric, (10 << 16 | 2) + 4).expect("a reason");
+    assert_eq!(why, "keys of type numeric are not hashed here: the server rounds them first");
+    for base in BaseType::ALL {
+        let ty = PgType::base(*base);
+        assert_eq!(HashKind::why_not(&ty, -1).is_none(), HashKind::of(&ty, -1).is_some(), "{base:?}");
+    }
+    let array = TypeKind::Array { element: Box::new(PgType::base(BaseType::Int4)) };
+    for (kind, word) in [(TypeKind::Enum, "number"), (array, "element"), (TypeKind::Other, "server")] {
+        let ty = PgType { oid: 1, name: "mood".into(), kind };
+        let domain = TypeKind::Domain { base: Box::new(ty), typmod: -1 };
+        let domain = PgType { oid: 2, name: "over".into(), kind: domain };
+        let why = HashKind::why_not(&domain, -1).expect("a reason");
+        assert!(why.contains("over") && why.contains(word), "{why}");
+    }
+}
+
+type ColumnCase = (&'static str, BaseType, i32, &'static str, &'static str);
+
 /// Column type, base type, modifier, send function, and an expression for value i of the type without modifier.
 #[rustfmt::skip]
-const COLUMNS: &[(&str, BaseType, i32, &str, &str)] = &[
+const COLUMNS: &[ColumnCase] = &[
     ("boolean", BaseType::Bool, -1, "boolsend", "i % 2 = 0"),
     ("smallint", BaseType::Int2, -1, "int2send", "(random() * 65535 - 32768)::smallint"),
     ("integer", BaseType::Int4, -1, "int4send", "(random() * 4294967295 - 2147483648)::integer"),
@@ -148,12 +170,15 @@ fn routes(version: u32) {
         one_column(&database, i, column);
     }
     two_columns(&database);
+    for (number, columns) in COLUMNS.windows(4).enumerate() {
+        four_columns(&database, number, columns);
+    }
 }
 
 /// A modulus of which the remainder says as much of the hash as the server takes.
 const MODULUS: u64 = i32::MAX as u64;
 
-fn one_column(database: &Database<'_>, i: usize, column: &(&str, BaseType, i32, &str, &str)) {
+fn one_column(database: &Database<'_>, i: usize, column: &ColumnCase) {
     let &(ty, base, typmod, send, value) = column;
     let base_name = base.sql();
     // The bytes are those of the value before the modifier: that is what COPY binary would carry.
@@ -210,4 +235,52 @@ fn two_columns(database: &Database<'_>) {
         .expect("a string");
     }
     assert_eq!(database.psql(&(checks + ") AS checks (ok)")), "t");
+}
+
+/// Keys of four columns of different types, each of them NULL now and then.
+fn four_columns(database: &Database<'_>, number: usize, columns: &[ColumnCase]) {
+    let each = |form: &dyn Fn(usize, &ColumnCase) -> String| {
+        columns.iter().enumerate().map(|(at, column)| form(at, column)).collect::<Vec<_>>().join(", ")
+    };
+    let declared = each(&|at, (ty, ..)| format!("c{at} {ty}"));
+    let names = each(&|at, _| format!("c{at}"));
+    // Without modifier, as in COPY binary; spaces at the end of a bare character would be lost.
+    let values = each(&|at, (_, base, _, _, value)| {
+        let ty = if *base == BaseType::Bpchar { "text" } else { base.sql() };
+        format!("CASE WHEN (i + {at}) % 7 > 0 THEN ({value})::{ty} END AS c{at}")
+    });
+    let sent = each(&|at, (.., send, _)| format!("COALESCE(encode({send}(c{at}), 'hex'), '-')"));
+    let rows = database.psql(&format!(
+        "CREATE TABLE four{number} ({declared}) PARTITION BY HASH ({names});
+         CREATE TABLE four{number}_raw AS SELECT i, {values} FROM generate_series(1, 60) i;
+         SELECT concat_ws(' ', i, {sent}) FROM four{number}_raw"
+    ));
+    let mut remainders = Vec::new();
+    for line in rows.lines() {
+        let mut fields = line.split(' ');
+        let row = fields.next().expect("a number");
+        let values: Vec<Option<Vec<u8>>> = fields
+            .map(|hex| {
+                let byte = |at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).expect("hexadecimal");
+                (hex != "-").then(|| (0..hex.len() / 2).map(byte).collect())
+            })
+            .collect();
+        let key: Vec<_> = columns
+            .iter()
+            .zip(&values)
+            .map(|((_, base, typmod, ..), value)| {
+                (HashKind::of(&PgType::base(*base), *typmod).expect("a type with a hash"), value.as_deref())
+            })
+            .collect();
+        assert_eq!(key.len(), 4, "{line}");
+        remainders.push(format!("({row}, {})", partition_hash(&key).expect("a hash") % MODULUS));
+    }
+    assert_eq!(remainders.len(), 60);
+    let casts = each(&|at, (ty, ..)| format!("c{at}::{ty}"));
+    let wrong = database.psql(&format!(
+        "SELECT string_agg(i::text, ', ') FROM four{number}_raw JOIN (VALUES {}) r (i, remainder) USING (i)
+          WHERE NOT satisfies_hash_partition('four{number}'::regclass, {MODULUS}, remainder, {casts})",
+        remainders.join(",")
+    ));
+    assert_eq!(wrong, "", "{declared}");
 }
