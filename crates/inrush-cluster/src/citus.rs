@@ -88,7 +88,7 @@ fn topology(hash: bool, local: i32, rows: &[Row]) -> Result<Found> {
         if topology.places.last().is_some_and(|place: &Place| place.id == id) {
             return Ok(Found::Coordinator("its shards have more than one placement".into()));
         }
-        let (Some(name), Some(port)) = (row.get::<_, Option<String>>(11), row.get::<_, Option<i32>>(12))
+        let (Some(name), Some(port)) = (row.get::<_, Option<&str>>(11), row.get::<_, Option<i32>>(12))
         else {
             return Ok(Found::Coordinator(format!("shard {shard} is on no node that is active")));
         };
@@ -123,10 +123,10 @@ fn topology(hash: bool, local: i32, rows: &[Row]) -> Result<Found> {
     Ok(Found::Direct(Box::new(topology)))
 }
 
-pub(crate) fn node(name: String, port: i32, group: i32, local: i32) -> Node {
+pub(crate) fn node(name: &str, port: i32, group: i32, local: i32) -> Node {
     let port = u16::try_from(port).unwrap_or_default();
     let address = (group != local).then(|| Address {
-        host: name.clone(),
+        host: name.to_owned(),
         port,
         dbname: None,
         user: None,

@@ -86,7 +86,7 @@ pub(crate) async fn read<C: GenericClient>(client: &C, table: &str) -> Result<Op
                 nodes: Vec::new(),
             });
         }
-        let at: Option<(String, i32)> = row.get::<_, Option<String>>(11).zip(row.get(12));
+        let at: Option<(&str, i32)> = row.get::<_, Option<&str>>(11).zip(row.get(12));
         if let (Some((name, port)), Some(shard)) = (at, layout.shards.last_mut()) {
             shard.nodes.push(node(name, port, row.get(10), local));
         }
