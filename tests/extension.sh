@@ -334,6 +334,8 @@ for major in ${VERSIONS:-15 16 17 18}; do
     tested=$((tested + 1))
     run "$major" "$pg_config" || status=1
     finish
+    # The cluster that INRUSH_TEST_CITUS names is the same for all versions.
+    [ -z "${INRUSH_TEST_CITUS:-}" ] || cluster=$(echo "$cluster " | sed 's/ citus / /')
 done
 [ $tested != 0 ] || { echo "the extension was tested nowhere" >&2; status=1; }
 echo "extension: $passed passed, $failed failed"

@@ -179,7 +179,7 @@ distribute(Oid relid, Oid type, bool null, Datum value, const char *text)
 	{
 		Relation	rel = table_open(relid, NoLock);
 
-		target = dml_partition(table, rel, key_value(table, type, null, value), statement);
+		target = dml_partition(table, rel, key_value(table, type, null, value));
 		table_close(rel, NoLock);
 	}
 	else

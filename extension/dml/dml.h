@@ -233,7 +233,7 @@ extern bool dml_citus_is_here(void);
 
 /* partitions.c */
 extern void dml_partitions_load(DmlTable *table, Relation rel);
-extern const DmlTarget *dml_partition(DmlTable *table, Relation rel, Datum value, DmlStatement statement);
+extern const DmlTarget *dml_partition(DmlTable *table, Relation rel, Datum value);
 extern void dml_leaves_invalidate(Oid relid);
 
 /* nodes.c */

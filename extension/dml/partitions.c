@@ -245,7 +245,7 @@ find_leaf(Oid relid)
  * INSERT would lock them; `rel` is by the caller. What is returned is good until invalidations are accepted.
  */
 const DmlTarget *
-dml_partition(DmlTable *table, Relation rel, Datum value, DmlStatement statement)
+dml_partition(DmlTable *table, Relation rel, Datum value)
 {
 	Relation	at = rel;
 	Leaf	   *leaf;

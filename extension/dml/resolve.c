@@ -236,6 +236,15 @@ visit(Resolve *resolve, const DmlPlace *place, Oid user)
 	pfree(node);
 }
 
+/* Of postgres_fdw, and there. */
+static bool
+is_server(Oid serverid)
+{
+	ForeignServer *server = GetForeignServerExtended(serverid, FSV_MISSING_OK);
+
+	return server != NULL && strcmp(GetForeignDataWrapper(server->fdwid)->fdwname, "postgres_fdw") == 0;
+}
+
 /* Servers that have leaves, and those of records. */
 static List *
 servers(const Resolve *resolve)
@@ -250,7 +259,7 @@ servers(const Resolve *resolve)
 	{
 		Form_pg_foreign_table table = (Form_pg_foreign_table) GETSTRUCT(tuple);
 
-		if (get_rel_relispartition(table->ftrelid))
+		if (get_rel_relispartition(table->ftrelid) && is_server(table->ftserver))
 			found = list_append_unique_oid(found, table->ftserver);
 	}
 	systable_endscan(scan);
@@ -259,7 +268,7 @@ servers(const Resolve *resolve)
 	{
 		Oid			server = ((DmlRecord *) lfirst(cell))->server;
 
-		if (OidIsValid(server) && GetForeignServerExtended(server, FSV_MISSING_OK) != NULL)
+		if (OidIsValid(server) && is_server(server))
 			found = list_append_unique_oid(found, server);
 	}
 	return found;

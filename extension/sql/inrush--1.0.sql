@@ -45,7 +45,7 @@ COMMENT ON FUNCTION inrush.dml_guard(regclass, bigint) IS
   'keeps a shard of this node where it is until the transaction ends';
 
 -- A row for each transaction that distribute_dml() has prepared on a node and that is to be committed there. Only its
--- functions write here. Of a dump they would be those of another server, but a restored one may need them.
+-- functions read and write here. Not in dumps: it is of this server, and a dump by its database's owner would fail.
 CREATE TABLE inrush.dml_transactions (
   gid text COLLATE "C" PRIMARY KEY,
   node text NOT NULL,
@@ -54,7 +54,6 @@ CREATE TABLE inrush.dml_transactions (
   prepared timestamptz NOT NULL
 );
 COMMENT ON TABLE inrush.dml_transactions IS 'transactions that nodes have prepared and are to commit';
-SELECT pg_catalog.pg_extension_config_dump('inrush.dml_transactions', '');
 
 CREATE FUNCTION inrush.resolve_dml(OUT node text, OUT gid text, OUT outcome text) RETURNS SETOF record
   AS '$libdir/inrush_dml', 'inrush_resolve_dml' LANGUAGE C VOLATILE PARALLEL UNSAFE;
