@@ -88,8 +88,7 @@ fn topology(hash: bool, local: i32, rows: &[Row]) -> Result<Found> {
         if topology.places.last().is_some_and(|place: &Place| place.id == id) {
             return Ok(Found::Coordinator("its shards have more than one placement".into()));
         }
-        let (Some(name), Some(port)) = (row.get::<_, Option<&str>>(11), row.get::<_, Option<i32>>(12))
-        else {
+        let (Some(name), Some(port)) = (row.get::<_, Option<&str>>(11), row.get::<_, Option<i32>>(12)) else {
             return Ok(Found::Coordinator(format!("shard {shard} is on no node that is active")));
         };
         let node = node(name, port, row.get(10), local);

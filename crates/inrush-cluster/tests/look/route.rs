@@ -271,10 +271,9 @@ fn names_there_and_values_that_are_none() {
     let route = session.route("n", &[Some("ab ")]);
     assert_eq!(route.placements[0].relation, "\"Other\".\"Leaf one\"");
     assert_eq!(route.key[0].ty, "character varying(3)");
-    for (value, fact) in [("abcd", "\"abcd\" is too long for column k of type character varying(3)")] {
-        let error = session.try_route("n", &[Some(value)]).expect_err("too long");
-        assert_eq!((error.code(), error.fact()), (Code::Usage, fact));
-    }
+    let error = session.try_route("n", &[Some("abcd")]).expect_err("too long");
+    assert_eq!(error.code(), Code::Usage);
+    assert_eq!(error.fact(), "\"abcd\" is too long for column k of type character varying(3)");
     // Spaces that are too many are cut off, as in an INSERT.
     assert_eq!(session.route("n", &[Some("abc   ")]).key[0].value.as_deref(), Some("abc"));
     let plain = session.route("plain", &[]);
