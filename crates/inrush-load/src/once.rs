@@ -61,7 +61,7 @@ pub(crate) async fn open(
     match (decision, found) {
         (Decision::Nothing, Some(load)) => Ok(Verdict::Nothing { load }),
         (Decision::TakeOver { rebase }, Some(load)) => {
-            let load = opening.take_over(load.id, rebase.then_some(&storage[..])).await?;
+            let load = opening.take_over(load.id, rebase.then_some((plan.table.oid, &storage[..]))).await?;
             let done = ledger.done_ranges(client, &load).await?;
             Ok(Verdict::Load { load, done, resumed: true })
         }

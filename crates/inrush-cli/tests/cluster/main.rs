@@ -6,6 +6,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod bounds;
 mod citus;
 mod durable;
 mod killed;

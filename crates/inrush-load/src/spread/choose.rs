@@ -5,7 +5,7 @@ use super::{Ending, SpreadPlan, extension, fill};
 use crate::levers::LeverOptions;
 use crate::options::{LedgerChoice, Options, Via};
 use crate::plan::{Plan, WirePath};
-use inrush_cluster::{Found, Kind, NodeSession, Topology, find};
+use inrush_cluster::{Found, Kind, Node, NodeSession, Place, Topology, find};
 use inrush_core::{Code, Error, Result};
 use inrush_encode::copy_binary::CopyBinary;
 use inrush_sink::conninfo::ConnInfo;
@@ -43,7 +43,7 @@ pub(crate) async fn choose(
         }
         fills.push(Arc::new(filled));
     }
-    let ending = ending(conninfo, options, &topology).await?;
+    let ending = ending(conninfo, options, &topology, plan).await?;
     if ending == Ending::Marks
         && plan.inputs.iter().any(|input| !input.can_reread || input.columnar.is_some())
     {
@@ -93,19 +93,54 @@ pub(crate) async fn choose(
     Ok(())
 }
 
-/// Whether every node prepares transactions. Citus sees to it that its nodes do.
-async fn ending(conninfo: &ConnInfo, options: &Options, topology: &Topology) -> Result<Ending> {
+/// How units end, by what the nodes say: and no more lanes than can have a unit prepared at once. Citus sees to it that its
+/// nodes prepare as many as there may be.
+async fn ending(
+    conninfo: &ConnInfo,
+    options: &Options,
+    topology: &Topology,
+    plan: &mut Plan,
+) -> Result<Ending> {
     if topology.kind == Kind::Citus {
         return Ok(Ending::TwoPhase);
     }
-    for node in &topology.nodes {
+    let mut least = usize::MAX;
+    for (number, node) in topology.nodes.iter().enumerate() {
         let session = node.connect(conninfo, &options.nodes, "inrush load: plan", &[]).await?;
-        let sql = "SELECT pg_catalog.current_setting('max_prepared_transactions') <> '0'";
-        if !session.connected.client.query_one(sql, &[]).await.map_err(server_error)?.get::<_, bool>(0) {
-            return Ok(Ending::Marks);
+        let client = &session.connected.client;
+        let sql = "SELECT pg_catalog.current_setting('max_prepared_transactions')::int4";
+        let most: i32 = client.query_one(sql, &[]).await.map_err(server_error)?.get(0);
+        least = least.min(usize::try_from(most).unwrap_or(0));
+        for place in topology.places.iter().filter(|place| place.node == number) {
+            check(client, node, place).await?;
         }
     }
+    if least == 0 {
+        return Ok(Ending::Marks);
+    }
+    plan.limits.max_jobs = plan.limits.max_jobs.min(least);
+    plan.jobs = plan.jobs.map(|jobs| jobs.min(least));
     Ok(Ending::TwoPhase)
+}
+
+/// Refuses a place that is not there, or that a crash of its node would empty while the ledger keeps what it has of it.
+async fn check(client: &Client, node: &Node, place: &Place) -> Result<()> {
+    let name = place.qualified();
+    let sql =
+        "SELECT c.relpersistence = 'u' FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
+    let (fact, hint) =
+        match client.query_opt(sql, &[&name]).await.map_err(server_error)?.map(|row| row.get(0)) {
+            Some(false) => return Ok(()),
+            Some(true) => (
+                format!("{name} on node {node} is unlogged"),
+                "After a crash of the node nobody could say which rows are left. Make it logged.",
+            ),
+            None => (
+                format!("there is no table {name} on node {node}"),
+                "The options schema_name and table_name of the foreign table say what it is called there.",
+            ),
+        };
+    Err(Error::new(Code::Table, fact).hint(hint))
 }
 
 /// What the load itself has against it.

@@ -90,6 +90,10 @@ impl Session {
             }
             match self.node.connected.ended() {
                 Some(ended) if error.is_closed() => of_statement(ended),
+                // As many as there may be are prepared already (twophase.c, MarkAsPreparing): others end theirs soon.
+                _ if error.code().is_some_and(|state| state.code() == "53200") => {
+                    Failure::Retry(of_statement(&error).into_error())
+                }
                 _ => of_copy(&error, "", &[]),
             }
         })

@@ -150,8 +150,12 @@ impl Ledger {
             return Err(Error::new(Code::Incarnation, format!("the table of load {} is gone", load.id))
                 .hint("Its rows went with it; `inrush loads prune` forgets the load."));
         };
-        if citus::is_sharded(&tx, load.target).await? {
-            return Err(Error::new(Code::Ledger, format!("the rows of load {} are in shards of {name}", load.id)).hint(
+        let elsewhere = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_partition_tree($1::oid::regclass) t
+                           JOIN pg_catalog.pg_class c ON c.oid = t.relid WHERE c.relkind = 'f')";
+        let elsewhere: bool = tx.query_one(elsewhere, &[&load.target]).await.map_err(server_error)?.get(0);
+        if elsewhere || citus::is_sharded(&tx, load.target).await? {
+            let what = if elsewhere { "partitions" } else { "shards" };
+            return Err(Error::new(Code::Ledger, format!("the rows of load {} are in {what} of {name}", load.id)).hint(
                 "The transactions that stored them there are not those of this server: its rows cannot be told from \
                  others; nothing was removed.",
             ));

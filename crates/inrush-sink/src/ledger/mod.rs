@@ -408,17 +408,18 @@ impl Opening<'_> {
     }
 
     /// Takes an open load over: raises its epoch, which waits for every unit still in flight.
-    /// `incarnation` replaces the recorded one where the user said `--resume`.
-    pub async fn take_over(self, load: i64, incarnation: Option<&[String]>) -> Result<StoredLoad> {
+    /// `table`, OID and storage, replaces the recorded one where the user said `--resume`: it may be another of the same name.
+    pub async fn take_over(self, load: i64, table: Option<(u32, &[String])>) -> Result<StoredLoad> {
+        let (target, incarnation) = table.unzip();
         self.tx
             .execute(
                 &format!(
                     "UPDATE {}.loads SET epoch = epoch + 1, state = 'open', finished_at = NULL,
-                            incarnation = coalesce($2, incarnation)
+                            incarnation = coalesce($2, incarnation), target = coalesce($3, target)
                       WHERE id = $1",
                     self.ledger.sql
                 ),
-                &[&load, &incarnation],
+                &[&load, &incarnation, &target],
             )
             .await
             .map_err(server_error)?;
