@@ -23,9 +23,9 @@ pub fn run(args: &RouteArgs) -> Result<ExitCode> {
         route(&connection.client, &table, &args.key()).await
     })?;
     if args.json {
-        say::json(&found)?
+        say::json(&found)?;
     } else {
-        say::out(&text(&found))?
+        say::out(&text(&found))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,7 +51,7 @@ fn text(route: &Route) -> String {
         // There is no other way to what is here as a whole.
         (Some(_), false) if route.spread == Spread::None => {}
         (Some(why), false) => {
-            text += &wrapped("a load", &format!("sends it to the server that was asked: {why}"))
+            text += &wrapped("a load", &format!("sends it to the server that was asked: {why}"));
         }
     }
     text

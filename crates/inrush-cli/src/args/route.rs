@@ -12,7 +12,7 @@ use clap::Args;
 #[command(after_long_help = "\
 Examples:
   inrush route orders 42
-  inrush route calls 2026-11-22 berlin      a key of several columns, in its order
+  inrush route calls 2026-11-22 berlin      a key of several columns
   inrush route calls NULL --null NULL
   inrush route numbers -- -42abc            a value that begins with a dash")]
 pub struct RouteArgs {
