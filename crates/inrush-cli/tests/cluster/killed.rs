@@ -5,7 +5,7 @@
 
 use crate::harness::Random;
 use crate::loads::end;
-use crate::story::{Fault, STEPS, Side, Story, Then, summary};
+use crate::story::{Fault, STEPS, STEPS_WITH_MARKS, Side, Step, Story, Then, summary};
 use inrush_testkit::proxy::{Proxy, Statement};
 use inrush_testkit::{Cluster, ClusterOptions, Version, require_server};
 use std::fmt::Write as _;
@@ -20,13 +20,22 @@ fn story<'c>(cluster: &'c Cluster, more: &[&str]) -> Story<'c> {
 
 /// A fault at every step, on both sides of it.
 fn at_every_step(version: Version, fault: Fault, then: Then) {
-    let cluster = Cluster::start(&ClusterOptions { version, ..ClusterOptions::default() });
-    for step in STEPS {
+    at_steps(&ClusterOptions { version, ..ClusterOptions::default() }, &STEPS, fault, then);
+}
+
+/// The same with servers as they are unless told otherwise: they prepare nothing.
+fn at_every_step_with_marks(fault: Fault, then: Then) {
+    at_steps(&ClusterOptions { prepared: 0, ..ClusterOptions::default() }, &STEPS_WITH_MARKS, fault, then);
+}
+
+fn at_steps(options: &ClusterOptions<'_>, steps: &[Step], fault: Fault, then: Then) {
+    let cluster = Cluster::start(options);
+    for step in steps {
         for side in [Side::Before, Side::After] {
             if fault == Fault::LateStatement && side == Side::After {
                 continue;
             }
-            story(&cluster, &["--jobs", "1"]).at(step, side, fault, then);
+            story(&cluster, &["--jobs", "1"]).at(*step, side, fault, then);
         }
     }
 }
@@ -77,6 +86,29 @@ fn everything_on_18() {
     at_every_step(Version::Major(18), Fault::Everything, Then::Recover);
 }
 
+#[test]
+fn the_client_where_nothing_is_prepared() {
+    at_every_step_with_marks(Fault::Client, Then::Again);
+    at_every_step_with_marks(Fault::Client, Then::Recover);
+}
+
+#[test]
+fn a_late_statement_where_nothing_is_prepared() {
+    at_every_step_with_marks(Fault::LateStatement, Then::Again);
+}
+
+#[test]
+fn servers_where_nothing_is_prepared() {
+    at_every_step_with_marks(Fault::Node, Then::Again);
+    at_every_step_with_marks(Fault::Coordinator, Then::Again);
+}
+
+#[test]
+fn everything_where_nothing_is_prepared() {
+    at_every_step_with_marks(Fault::Cut, Then::Again);
+    at_every_step_with_marks(Fault::Everything, Then::Recover);
+}
+
 /// What is done to a load at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
@@ -104,9 +136,18 @@ const MOMENTS: &[Moment] = &[
 
 #[test]
 fn every_row_exactly_once_whatever_dies() {
+    at_random("cluster kill", &ClusterOptions::default());
+}
+
+#[test]
+fn every_row_exactly_once_where_nothing_is_prepared() {
+    at_random("cluster kill, nothing prepared", &ClusterOptions { prepared: 0, ..ClusterOptions::default() });
+}
+
+fn at_random(test: &str, options: &ClusterOptions<'_>) {
     let kills: usize = std::env::var("INRUSH_KILLS").map_or(8, |n| n.parse().expect("INRUSH_KILLS"));
-    let mut random = Random::from_environment("cluster kill");
-    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut random = Random::from_environment(test);
+    let cluster = Cluster::start(options);
     let mut killed = 0;
     while killed < kills {
         let jobs = random.pick(&["1", "2", "4"]);

@@ -33,6 +33,7 @@ on_versions!(
     settings_of_the_role,
     partitions_that_change_under_way,
     a_server_that_moves,
+    a_table_that_is_made_anew,
 );
 
 /// Values by which a table may be spread, as SQL of `i`.
@@ -678,6 +679,44 @@ fn a_server_that_moves(version: Version) {
     Report::of(&outcome).bypassed().audited(30_000);
     assert!(elsewhere.accepted() > 1, "it still went to where the node had been");
     equals(&database, "t", "SELECT i, 'info ' || i FROM generate_series(1, 30000) i");
+    settled(&database, "");
+}
+
+fn a_table_that_is_made_anew(version: Version) {
+    let database = fresh(version);
+    let files = Files::new();
+    database.by_hash("t", "id int, info text", "id", 4, "");
+    let file: String = (1..=2_000).map(|id| format!("{id},info {id}\n")).collect();
+    files.write("t.csv", file.replace("\n1900,", "\nx,"));
+    let units = [
+        "--no-header",
+        "--chunk",
+        "1K",
+        "--unit-bytes",
+        "5K",
+        "--unit-millis",
+        "1",
+        "--jobs",
+        "1",
+        "--load-id",
+        "l",
+    ];
+    files.report(2, "t.csv", "t", &database.url(), &units).bypassed();
+    let there: u32 = database.psql("SELECT count(*) FROM t").parse().expect("a number");
+    assert!(there > 0 && there < 1_900, "{there}");
+    files.write("t.csv", &file);
+    // Another table of the name, with the rows of the first.
+    database.by_hash("t_new", "id int, info text", "id", 3, "");
+    database.psql(
+        "BEGIN; INSERT INTO t_new SELECT * FROM t; DROP TABLE t; ALTER TABLE t_new RENAME TO t; COMMIT",
+    );
+    let mut command = files.load("t.csv", "t", &database.url(), &units);
+    let outcome = run(&mut command, None, PATIENCE);
+    outcome.expect_code(2);
+    assert!(outcome.stderr.contains("`--resume` loads what load 1 has not recorded"), "{outcome:#?}");
+    let resumed = [&units[..], &["--resume", "--audit"]].concat();
+    files.report(0, "t.csv", "t", &database.url(), &resumed).bypassed().audited(2_000);
+    equals(&database, "t", "SELECT i, 'info ' || i FROM generate_series(1, 2000) i");
     settled(&database, "");
 }
 

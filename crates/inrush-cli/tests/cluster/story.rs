@@ -12,6 +12,9 @@ const TRIES: usize = 4;
 
 const ROWS: u32 = 4_000;
 
+/// In the statement by which a node notes that it has a unit.
+const MARK: &str = "marks (gid) VALUES";
+
 /// The statements of a unit's end, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
@@ -20,10 +23,17 @@ pub enum Step {
     LedgerCommits,
     NodeCommits,
     GuardCommits,
+    // Where nodes prepare nothing.
+    NodeMarks,
+    LedgerDecides,
+    NodeCommitsMarked,
 }
 
 pub const STEPS: [Step; 5] =
     [Step::NodePrepares, Step::GuardPrepares, Step::LedgerCommits, Step::NodeCommits, Step::GuardCommits];
+
+/// Those of a unit whose nodes prepare nothing.
+pub const STEPS_WITH_MARKS: [Step; 3] = [Step::NodeMarks, Step::LedgerDecides, Step::NodeCommitsMarked];
 
 /// Whether the statement has reached its server, and done its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,6 +142,12 @@ impl<'c> Story<'c> {
             }
             Step::NodeCommits => (&self.nodes[1].1, Statement::with("COMMIT PREPARED").skip(1)),
             Step::GuardCommits => (&self.coordinator, Statement::with("COMMIT PREPARED").skip(1)),
+            Step::NodeMarks => (&self.nodes[1].1, Statement::with(MARK).skip(1)),
+            // The guard ends with such a one, too.
+            Step::LedgerDecides => {
+                (&self.coordinator, Statement::whole("COMMIT").behind("prepared (gid, load_id").skip(2))
+            }
+            Step::NodeCommitsMarked => (&self.nodes[1].1, Statement::whole("COMMIT").behind(MARK).skip(1)),
         };
         match side {
             Side::Before => proxy.freeze_before(statement),
