@@ -16,8 +16,11 @@ use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
 /// The lock that moves and splits wait for, in ShareLock (lockdefs.h), as Citus takes it for a statement of its own.
 const LOCK: &str = "PREPARE inrush_lock(bigint) AS SELECT pg_catalog.lock_shard_metadata(5, ARRAY[$1])";
-/// Whether the shard is on this node. A statement of its own: its snapshot is taken behind the lock.
-const HERE: &str = "PREPARE inrush_here(bigint) AS SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_dist_placement \
+/// An error if the shard is not on this node, which the message shows as the number that it is not. A statement of its own: its
+/// snapshot is taken behind the lock.
+const HERE: &str = "PREPARE inrush_here(bigint) AS \
+    SELECT (CASE pg_catalog.count(*) WHEN 0 THEN 'the shard is not here any more' ELSE '1' END)::int \
+    FROM pg_catalog.pg_dist_placement \
     WHERE shardid = $1 AND groupid = (SELECT groupid FROM pg_catalog.pg_dist_local_group)";
 
 /// The sessions of a client that sends statements one at a time.
