@@ -26,7 +26,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: Option<u32>,
 
-    /// Seconds of each run (c3, c4) [default: 20; c4: 3]
+    /// Seconds of each run (c3, c4) [default: 20; c4: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: Option<u32>,
 
