@@ -22,6 +22,7 @@
 #include "catalog/pg_class.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -49,12 +50,15 @@ static List *finished;
 /* How many of them this transaction has deleted. */
 static int	deleting;
 
+/* Whether the end of the session sees to the rest. */
+static bool registered;
+
 /*
  * The table of records. It is written as catalogs are, so that nobody needs privileges on it, and nothing of anybody's
  * is run; it has to be the extension's.
  */
-static Relation
-open_records(void)
+static Oid
+find_records(void)
 {
 	Oid			schema = get_namespace_oid("inrush", true);
 	Oid			relid = OidIsValid(schema) ? get_relname_relid("dml_transactions", schema) : InvalidOid;
@@ -62,6 +66,16 @@ open_records(void)
 
 	if (!OidIsValid(relid) || !OidIsValid(extension) ||
 		getExtensionOfObject(RelationRelationId, relid) != extension)
+		return InvalidOid;
+	return relid;
+}
+
+static Relation
+open_records(void)
+{
+	Oid			relid = find_records();
+
+	if (!OidIsValid(relid))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("the extension inrush of this database has no table \"dml_transactions\""),
@@ -136,6 +150,29 @@ dml_records(void)
 	return records;
 }
 
+/*
+ * The session ends: nobody else would know that these records are done with before resolve_dml() asks the nodes. In a
+ * transaction of its own, as temporary tables are dropped then (RemoveTempRelationsCallback(), namespace.c).
+ */
+static void
+session_ends(int code, Datum argument)
+{
+	ListCell   *cell;
+
+	if (code != 0 || finished == NIL)
+		return;
+	AbortOutOfAnyTransaction();
+	/* It may be lost, and is not to wait for a standby. */
+	synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (OidIsValid(find_records()))
+		foreach(cell, finished)
+			dml_forget_record(lfirst(cell));
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
 static void
 insert_record(Relation rel, const DmlNode *node)
 {
@@ -170,6 +207,9 @@ write_records(int nwritten)
 		}
 	}
 	rel = open_records();
+	if (!registered)
+		before_shmem_exit(session_ends, (Datum) 0);
+	registered = true;
 	{
 		for_each_dml_node(node)
 		{

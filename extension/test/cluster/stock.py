@@ -1,8 +1,6 @@
 """A coordinator and two nodes of plain PostgreSQL."""
 
-import os
-
-from server import Flaw, Server, Session, eventually, program, started
+from server import Flaw, Server, Session, program
 
 SETTINGS = {"max_prepared_transactions": "10", "wal_level": "replica"}
 
@@ -116,6 +114,3 @@ def same(got, wanted, what):
 
 def insert(table, value, note="x"):
     return f"SELECT inrush.distribute_dml('{table}', {value}::bigint, 'INSERT INTO %s VALUES ({value}, ''{note}'')');"
-
-
-__all__ = ["Stock", "expect", "same", "insert", "eventually", "os", "started"]

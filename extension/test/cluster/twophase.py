@@ -82,6 +82,8 @@ def together(stock):
             stock.nodes[1].psql(f"ALTER TABLE two_{leaf} DROP CONSTRAINT two_{leaf}_id_note_key")
         same(stock.prepared(), 0, "prepared")
         same(main.psql(RECORDS), "1", "records")
+    # The last record goes with the session.
+    eventually("no record is left", lambda: main.psql(RECORDS) == "0")
 
 
 def no_slots(stock):
