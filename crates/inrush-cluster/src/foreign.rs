@@ -33,7 +33,8 @@ pub(crate) const KEY: &str = "
       FROM pg_catalog.pg_partitioned_table p, pg_catalog.pg_database d
      WHERE p.partrelid = pg_catalog.to_regclass($1) AND d.datname = pg_catalog.current_database()";
 
-/// The partitions. Options of a mapping can be read by the role it is for, and by superusers.
+/// The partitions. Options of a mapping can be read by the role it is for, and by superusers; one without options looks like one
+/// that may not be read (system_views.sql, pg_user_mappings, has the condition).
 pub(crate) const LEAVES: &str = "
     SELECT c.oid, c.relkind::text, ns.nspname::text, c.relname::text, pg_catalog.pg_get_expr(c.relpartbound, c.oid),
            s.srvname::text, w.fdwname::text, f.ftoptions, s.srvoptions, m.umoptions,
@@ -47,7 +48,11 @@ pub(crate) const LEAVES: &str = "
       LEFT JOIN pg_catalog.pg_foreign_table f ON f.ftrelid = c.oid
       LEFT JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
       LEFT JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw
-      LEFT JOIN LATERAL (SELECT u.umoptions FROM pg_catalog.pg_user_mappings u
+      LEFT JOIN LATERAL (SELECT CASE WHEN u.umoptions IS NULL
+                                           AND (pg_catalog.current_setting('is_superuser')::bool OR pg_catalog.pg_has_role(s.srvowner, 'USAGE')
+                                                OR u.umuser <> 0 AND pg_catalog.has_server_privilege(s.oid, 'USAGE'))
+                                      THEN '{}' ELSE u.umoptions END AS umoptions
+                            FROM pg_catalog.pg_user_mappings u
                           WHERE u.srvid = s.oid AND (u.usename = current_user OR u.umuser = 0)
                           ORDER BY u.umuser = 0 LIMIT 1) m ON true
      WHERE i.inhparent = pg_catalog.to_regclass($1) AND NOT i.inhdetachpending
@@ -60,7 +65,11 @@ const SERVERS: &str = "
       JOIN pg_catalog.pg_class c ON c.oid = f.ftrelid AND c.relispartition
       JOIN pg_catalog.pg_foreign_server s ON s.oid = f.ftserver
       JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw AND w.fdwname = 'postgres_fdw'
-      JOIN LATERAL (SELECT u.umoptions FROM pg_catalog.pg_user_mappings u
+      JOIN LATERAL (SELECT CASE WHEN u.umoptions IS NULL
+                                      AND (pg_catalog.current_setting('is_superuser')::bool OR pg_catalog.pg_has_role(s.srvowner, 'USAGE')
+                                           OR u.umuser <> 0 AND pg_catalog.has_server_privilege(s.oid, 'USAGE'))
+                                 THEN '{}' ELSE u.umoptions END AS umoptions
+                       FROM pg_catalog.pg_user_mappings u
                      WHERE u.srvid = s.oid AND (u.usename = current_user OR u.umuser = 0)
                      ORDER BY u.umuser = 0 LIMIT 1) m ON true";
 

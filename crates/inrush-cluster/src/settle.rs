@@ -128,6 +128,7 @@ pub async fn settle(
     let mut told = Vec::new();
     for unit in decided {
         if !is_over(client, ledger, &unit.gid, &mut epochs).await? {
+            settled.others.insert(unit.load);
             continue;
         }
         let mut missing = Vec::new();

@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pulled: Mutex<Vec<Pulled>>,
     /// Units of earlier runs that some nodes lack.
     partial: Mutex<Vec<Partial>>,
+    /// What lanes have to tell the user.
+    told: Mutex<Vec<String>>,
 }
 
 /// What the reader hands to a lane.
@@ -65,12 +67,26 @@ impl Job {
             surplus: AtomicUsize::new(0),
             pulled: Mutex::new(Vec::new()),
             partial: Mutex::new(Vec::new()),
+            told: Mutex::new(Vec::new()),
         }
     }
 
     /// Has the lanes send what some nodes lack of these units.
     pub fn mend(&self, partial: Vec<Partial>) {
         lock(&self.partial).extend(partial);
+    }
+
+    /// Has the user told something, once however many lanes say so.
+    pub fn tell(&self, what: &str) {
+        let mut told = lock(&self.told);
+        if !told.iter().any(|known| known == what) {
+            told.push(what.to_owned());
+        }
+    }
+
+    /// What there is to tell from the `from`th on.
+    pub fn told(&self, from: usize) -> Vec<String> {
+        lock(&self.told).get(from..).unwrap_or_default().to_vec()
     }
 
     /// The next unit that some nodes lack.

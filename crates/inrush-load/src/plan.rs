@@ -84,6 +84,9 @@ pub(crate) struct Plan {
     pub pool: BufferPool,
 }
 
+/// How long a unit on several servers takes at most, even if it is the only one.
+const SPREAD_UNIT: Duration = Duration::from_secs(5);
+
 /// Bytes of a unit that may have to be mended.
 const MENDED: u64 = 32 << 20;
 
@@ -190,6 +193,10 @@ impl Plan {
 
     /// Age at which a unit is committed.
     pub fn unit_age(&self) -> Option<Duration> {
+        if self.single_unit && self.spread.is_some() {
+            // Whoever wants to move a shard waits for it.
+            return Some(SPREAD_UNIT);
+        }
         (!self.single_unit).then(|| Duration::from_millis(self.limits.unit_millis))
     }
 

@@ -54,6 +54,9 @@ pub(crate) fn work(
                 }
             });
         }
+        if job.plan.spread.is_some() {
+            scope.spawn(move || pass_on(job, notice));
+        }
         if options.levers.fast {
             scope.spawn(move || choose(job, options, notice));
         }
@@ -97,6 +100,17 @@ pub(crate) fn work(
         };
         Worked { read, sessions }
     })
+}
+
+/// Tells the user what lanes have to say, until they have ended.
+fn pass_on(job: &Job, notice: &(dyn Fn(&str) + Sync)) {
+    let mut said = 0;
+    while !job.progress.over.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(50));
+        let new = job.told(said);
+        said += new.len();
+        new.iter().for_each(|what| notice(what));
+    }
 }
 
 /// Chooses levers by what the first seconds show. That nothing comes of it does not stop the load.

@@ -2,7 +2,7 @@
 
 use crate::harness::{inrush, run};
 use crate::loads::{Files, PATIENCE, settled};
-use inrush_testkit::{Cluster, ClusterOptions};
+use inrush_testkit::{At, Cluster, ClusterOptions};
 
 const ROWS: usize = 20_000;
 
@@ -62,4 +62,45 @@ fn places_that_are_not_fit_are_refused_before_a_row_is_sent() {
     outcome.expect_code(2);
     assert!(outcome.stderr.contains("partitions of t"), "{outcome:#?}");
     assert_eq!(database.psql("SELECT count(*) FROM t"), ROWS.to_string());
+}
+
+#[test]
+fn columns_of_other_types_go_as_text() {
+    let database = Cluster::shared(inrush_testkit::Version::Any).fresh_database();
+    let files = Files::new();
+    database.everywhere("CREATE TYPE unused AS ENUM ('x')");
+    database.node(1).psql("CREATE TYPE another AS ENUM ('y')");
+    database.everywhere("CREATE TYPE mood AS ENUM ('sad', 'glad')");
+    let leaves = [
+        ("FOR VALUES WITH (MODULUS 2, REMAINDER 0)", At::Node(0)),
+        ("FOR VALUES WITH (MODULUS 2, REMAINDER 1)", At::Node(1)),
+    ];
+    let columns = "id int, info varchar(30), moods mood[]";
+    database.partitioned("t", columns, "HASH (id)", &leaves, "id bigint, info text, moods mood[]");
+    let file: String = (1..=2_000).map(|id| format!("{id},\"row, {id}\",\"{{sad,glad}}\"\n")).collect();
+    files.write("t.csv", file);
+    files.report(0, "t.csv", "t", &database.url(), &["--no-header", "--audit"]).bypassed().audited(2_000);
+    let found = database.psql("SELECT count(*), count(DISTINCT id), min(info), min(moods::text) FROM t");
+    assert_eq!(found, "2000|2000|row, 1|{sad,glad}");
+    database.partitioned("u", columns, "HASH (id)", &leaves, columns);
+    files.report(0, "t.csv", "u", &database.url(), &["--no-header", "--audit"]).bypassed().audited(2_000);
+    settled(&database, "");
+}
+
+#[test]
+fn a_user_mapping_without_options() {
+    let database = Cluster::shared(inrush_testkit::Version::Any).fresh_database();
+    let files = Files::new();
+    file(&files);
+    database.by_hash("t", "id int, info text", "id", 4, "");
+    let of = |server| {
+        format!(
+            "DROP USER MAPPING FOR PUBLIC SERVER {server}; CREATE USER MAPPING FOR CURRENT_USER SERVER {server}"
+        )
+    };
+    database.psql(&[of("node0"), of("node1")].join(";"));
+    files
+        .report(0, "t.csv", "t", &database.url(), &["--no-header", "--audit"])
+        .bypassed()
+        .audited(ROWS as u64);
 }

@@ -6,7 +6,7 @@ use crate::levers::LeverOptions;
 use crate::options::{LedgerChoice, Options, Via};
 use crate::plan::{Plan, WirePath};
 use inrush_cluster::{Found, Kind, Node, NodeSession, Place, Topology, find};
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Format, PgType, Result, Table, TypeKind};
 use inrush_encode::copy_binary::CopyBinary;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
@@ -75,6 +75,12 @@ pub(crate) async fn choose(
         plan.layouts.clear();
         plan.path_reason = "rows are sent to shards".into();
     }
+    if plan.shapes.iter().any(|shape| shape.columns.iter().any(|column| names_its_element(&column.ty))) {
+        as_text(
+            plan,
+            "arrays in COPY binary name the type of their elements, which has another number on each node",
+        );
+    }
     plan.extension_missing = false;
     if let Some(why) = extension::choose(conninfo, options, &topology, &fills, plan).await? {
         plan.path_reason = format!("{}; not direct: {why}", plan.path_reason);
@@ -93,6 +99,14 @@ pub(crate) async fn choose(
     Ok(())
 }
 
+/// Whether values of a type carry the number of a type that each server has made for itself.
+fn names_its_element(ty: &PgType) -> bool {
+    match &ty.under_domains(-1).0.kind {
+        TypeKind::Array { element } => !matches!(element.kind, TypeKind::Base(_)),
+        _ => false,
+    }
+}
+
 /// How units end, by what the nodes say: and no more lanes than can have a unit prepared at once. Citus sees to it that its
 /// nodes prepare as many as there may be.
 async fn ending(
@@ -104,7 +118,7 @@ async fn ending(
     if topology.kind == Kind::Citus {
         return Ok(Ending::TwoPhase);
     }
-    let mut least = usize::MAX;
+    let (mut least, mut same_types) = (usize::MAX, true);
     for (number, node) in topology.nodes.iter().enumerate() {
         let session = node.connect(conninfo, &options.nodes, "inrush load: plan", &[]).await?;
         let client = &session.connected.client;
@@ -113,7 +127,11 @@ async fn ending(
         least = least.min(usize::try_from(most).unwrap_or(0));
         for place in topology.places.iter().filter(|place| place.node == number) {
             check(client, node, place).await?;
+            same_types &= has_types(client, place, &plan.table).await?;
         }
+    }
+    if !same_types {
+        as_text(plan, "columns have other types on the nodes, which read text");
     }
     if least == 0 {
         return Ok(Ending::Marks);
@@ -121,6 +139,32 @@ async fn ending(
     plan.limits.max_jobs = plan.limits.max_jobs.min(least);
     plan.jobs = plan.jobs.map(|jobs| jobs.min(least));
     Ok(Ending::TwoPhase)
+}
+
+/// Sends rows as COPY text.
+fn as_text(plan: &mut Plan, why: &str) {
+    if plan.inputs.iter().all(|input| input.format != Format::Binary) {
+        plan.path = WirePath::CopyText;
+        plan.layouts.clear();
+        plan.path_reason = why.to_owned();
+    }
+}
+
+/// Whether columns are of the same types there: COPY binary has values as their own type has them.
+async fn has_types(client: &Client, place: &Place, table: &Table) -> Result<bool> {
+    let sql = "SELECT a.attname::text, n.nspname::text, pg_catalog.format_type(a.atttypid, NULL)
+                 FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+                 JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+                WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped";
+    let there = client.query(sql, &[&place.qualified()]).await.map_err(server_error)?;
+    Ok(table.columns.iter().all(|column| {
+        let name = place.column(&column.name);
+        // What is not there at all the node says, if it is sent.
+        there.iter().find(|row| row.get::<_, &str>(0) == name).is_none_or(|row| {
+            // The types of users have names only, and may mean something else.
+            row.get::<_, &str>(1) == "pg_catalog" && row.get::<_, &str>(2) == column.ty.name
+        })
+    }))
 }
 
 /// Refuses a place that is not there, or that a crash of its node would empty while the ledger keeps what it has of it.

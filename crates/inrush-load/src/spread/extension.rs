@@ -22,7 +22,7 @@ pub(super) async fn choose(
     fills: &[Arc<Vec<Fill>>],
     plan: &mut Plan,
 ) -> Result<Option<String>> {
-    if options.via != Via::Auto {
+    if options.via != Via::Auto || plan.path == WirePath::CopyText {
         return Ok(None);
     }
     if fills.iter().any(|fills| !fills.is_empty()) {

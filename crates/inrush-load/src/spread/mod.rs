@@ -223,11 +223,8 @@ impl Spread {
             self.guard = Some(guard.await.map_err(lost)?);
         }
         let Some(guard) = &mut self.guard else { return Ok(()) };
-        let said = std::cell::Cell::new(false);
-        let waits = |waited: Duration| {
-            if !said.replace(true) {
-                tracing::info!(?waited, "somebody moves or changes the table: waiting");
-            }
+        let waits = |_: Duration| {
+            job.tell("somebody moves or alters the table, or waits for it: the load goes on when he is done");
             job.progress.stopping() != Stop::Abort
         };
         let found = guard.take(&waits).await?;
