@@ -104,7 +104,8 @@ fn of_table(table: &TableStatus) -> String {
         (None, _) => "rows not all known".to_owned(),
     };
     let pieces = if table.spread == Spread::Partitions { "partition" } else { "shard" };
-    text += &pair("has", &format!("{}, {rows}, {}", counted(table.shards, pieces), size(table.bytes)));
+    let bytes_known = table.bytes.map_or_else(|| "size not all known".to_owned(), bytes);
+    text += &pair("has", &format!("{}, {rows}, {bytes_known}", counted(table.shards, pieces)));
     if table.not_analyzed > 0 {
         let told = format!("{}: ANALYZE, or --exact", counted(table.not_analyzed, pieces));
         text += &pair("unknown", &format!("rows of {told}"));
