@@ -230,6 +230,10 @@ impl<'c> Story<'c> {
             if then == Then::Recover {
                 self.recover(&mut told);
                 assert_eq!(self.place.prepared(), Vec::<String>::new(), "{told}");
+                if !STEPS_WITH_MARKS.contains(&step) {
+                    let left = self.place.sql("SELECT count(*) FROM inrush_ledger.prepared");
+                    assert_eq!(left, "0", "rows in inrush_ledger.prepared: {told}");
+                }
                 if self.meanwhile.is_none() {
                     self.place.sql("SET lock_timeout = '5s'; BEGIN; LOCK TABLE t; COMMIT");
                 }
