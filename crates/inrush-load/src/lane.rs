@@ -477,29 +477,6 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// [`Lane::commit`] where the rows are on several nodes.
-    async fn commit_spread(&mut self, unit: &mut Unit) -> Result<(), Failure> {
-        let (Some(spread), Some((ledger, _)), Some(unit_ledger)) =
-            (&mut self.spread, &self.job.ledger, &self.session.ledger)
-        else {
-            return Ok(());
-        };
-        let client = &self.session.connected.client;
-        // A constraint that is checked so late may refuse a row, as with COMMIT.
-        unit.commit_sent = true;
-        let prepared = spread.prepare(self.job, unit).await?;
-        if unit.mends.is_none() {
-            unit_ledger.record(client, &unit.record).await?;
-            if let Some(prepared) = &prepared {
-                ledger.decide(client, prepared, spread.told()).await?;
-            }
-        }
-        let committed = client.batch_execute("COMMIT").await;
-        committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
-        spread.forgotten();
-        spread.tell(self.job, unit).await
-    }
-
     /// Ends an atomic load: the percentage of rejects is judged, the load recorded as done, all committed.
     pub async fn finish_atomic(&mut self) -> Result<()> {
         if self.job.progress.stopping() != Stop::No {

@@ -54,7 +54,7 @@ impl Router {
                 return Err(format!("no value is given for {name:?}, by which it is distributed"));
             };
             let Some(kind) = HashKind::of(&of.ty, of.typmod) else {
-                return Err(format!("keys of type {} are not hashed here", of.ty.name));
+                return Err(HashKind::why_not(&of.ty, of.typmod).unwrap_or_default());
             };
             let text = matches!(kind, HashKind::Text | HashKind::Varchar { .. } | HashKind::Bpchar);
             if text && !utf8 {
