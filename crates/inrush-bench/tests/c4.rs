@@ -144,10 +144,12 @@ fn every_way_through_citus_and_past_it_is_measured() {
     let Some(inrush) = inrush() else { return };
     let rungs = ["insert", "update", "copy"].map(str::to_owned).to_vec();
     let record = run(small(), &Options { inrush, rungs, ..options(&to) });
+    assert_eq!(record.ended_early, None);
     for turn in &record.turns {
         assert_eq!(turn.failure, None, "{turn:?}");
         assert!(turn.operations > 0, "{turn:?}");
-        let routed = turn.contender.starts_with("direct") || turn.contender == "inrush";
+        let routed = ["direct", "fn", "mx-fn"].iter().any(|one| turn.contender.starts_with(one))
+            || turn.contender == "inrush";
         assert_eq!(turn.misplaced, (routed && turn.rung != "update").then_some(0), "{turn:?}");
     }
     let absent: Vec<_> = record.absent.iter().map(|absent| absent.contender.as_str()).collect();

@@ -222,7 +222,9 @@ impl Stage<'_> {
                 turn.failure = Some(format!("{found} rows instead of {stored}"));
             }
         }
-        if turn.failure.is_none() && (contender.to == Some(To::Shard) || contender.audited) && self.audits() {
+        // All that Citus has not routed itself.
+        let routed = contender.to == Some(To::Shard) || contender.form == Some(Form::Function);
+        if turn.failure.is_none() && (routed || contender.audited) && self.audits() {
             let misplaced = cluster.misplaced(&tables.table())?;
             turn.misplaced = Some(misplaced);
             if misplaced > 0 {
