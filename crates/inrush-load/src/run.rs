@@ -163,8 +163,9 @@ pub fn run(
         // What was read ahead, and columnar files, of which each lane reads its part.
         job.plan.inputs.iter().filter_map(|input| DropBehind::of(&input.spec)).for_each(DropBehind::finish);
     }
-    // The server may have been restarted meanwhile: the lanes have come back, and so must we.
-    if control.client.is_closed() {
+    // The server may have been restarted meanwhile: the lanes have come back, and so must we. That a connection is closed is
+    // seen only by who drives it.
+    if runtime.block_on(control.client.batch_execute("")).is_err() || control.client.is_closed() {
         match runtime.block_on(connect(conninfo, "inrush load: control")) {
             Ok(again) => control = again,
             Err(lost) => error = error.or(Some(lost)),

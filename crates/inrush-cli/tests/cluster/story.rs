@@ -220,6 +220,10 @@ impl<'c> Story<'c> {
         };
         let _ = writeln!(told, "  {}", summary(&outcome));
         assert!(!outcome.panicked(), "{told}");
+        if !fault.kills_client() {
+            // It comes back by itself.
+            assert_eq!(outcome.code, Some(0), "{told}");
+        }
         std::thread::scope(|scope| {
             let meanwhile = self.meanwhile.as_ref().map(|what| {
                 let done = scope.spawn(|| what(&*self.place));
