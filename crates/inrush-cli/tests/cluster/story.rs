@@ -72,6 +72,8 @@ pub enum Then {
     Again,
 }
 
+type Meanwhile<'c> = Box<dyn Fn(&dyn Place) -> String + Sync + 'c>;
+
 /// A table `t` on servers that are all behind proxies, and a file for it.
 pub struct Story<'c> {
     pub place: Box<dyn Place + 'c>,
@@ -81,7 +83,7 @@ pub struct Story<'c> {
     pub files: Files,
     args: Vec<String>,
     /// What is done while the client is dead and nothing settled; gives what is to be told of it.
-    pub meanwhile: Option<Box<dyn Fn(&dyn Place) -> String + Sync + 'c>>,
+    pub meanwhile: Option<Meanwhile<'c>>,
     /// The table has become another meanwhile: a load that goes on wants to be told so.
     resume: AtomicBool,
 }
