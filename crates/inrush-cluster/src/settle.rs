@@ -7,7 +7,7 @@
 //! A server process of a dead client may still be about to prepare. It is told by its application name, and ended first.
 
 use crate::gid::{Gid, Part};
-use crate::{Node, NodeMap};
+use crate::{Node, NodeMap, NodeSession};
 use inrush_core::{Code, Error, Result, quote_literal};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
@@ -44,6 +44,20 @@ pub struct Partial {
     pub missing: Vec<String>,
 }
 
+/// A server that answers.
+struct Reached<'a> {
+    node: &'a Node,
+    /// `None`: it is the coordinator, of which there is a session.
+    session: Option<NodeSession>,
+    coordinator: &'a Client,
+}
+
+impl Reached<'_> {
+    fn client(&self) -> &Client {
+        self.session.as_ref().map_or(self.coordinator, |session| &session.connected.client)
+    }
+}
+
 /// The name of sessions on nodes, by which whoever settles finds them.
 pub fn application(load: i64, epoch: i32, origin: &str) -> String {
     // At most 63 bytes (NAMEDATALEN).
@@ -63,14 +77,13 @@ pub async fn settle(
 ) -> Result<Settled> {
     let origin = ledger.origin(client).await?;
     let mut settled = Settled::default();
-    let mut sessions = Vec::new();
     // The coordinator has the guards, and perhaps places.
     let own = Node { name: "coordinator".into(), address: None };
-    let others = nodes.iter().filter(|node| node.address.is_some());
+    let mut sessions = vec![Reached { node: &own, session: None, coordinator: client }];
     let mut silent: Vec<String> = Vec::new();
-    for node in std::iter::once(&own).chain(others) {
+    for node in nodes.iter().filter(|node| node.address.is_some()) {
         match node.connect(coordinator, map, "inrush recover", &[]).await {
-            Ok(session) => sessions.push((node, session)),
+            Ok(session) => sessions.push(Reached { node, session: Some(session), coordinator: client }),
             Err(error) => {
                 silent.push(node.name.clone());
                 settled.left.push(format!("node {node} cannot be reached: {}", error.fact()));
@@ -79,15 +92,14 @@ pub async fn settle(
     }
     // What there is at most: epochs are asked for once, and before anything is looked at.
     let mut epochs: BTreeMap<i64, Option<i32>> = BTreeMap::new();
-    for (_, session) in &sessions {
-        end_dead(client, ledger, &session.connected.client, &origin, &mut epochs).await?;
+    for reached in &sessions {
+        end_dead(client, ledger, reached.client(), &origin, &mut epochs).await?;
     }
     let mut units: BTreeMap<Gid, Vec<(usize, String, Part)>> = BTreeMap::new();
-    for (number, (_, session)) in sessions.iter().enumerate() {
+    for (number, reached) in sessions.iter().enumerate() {
         let sql = "SELECT gid FROM pg_catalog.pg_prepared_xacts
                     WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)";
-        let rows =
-            session.connected.client.query(sql, &[&Gid::prefix(&origin)]).await.map_err(server_error)?;
+        let rows = reached.client().query(sql, &[&Gid::prefix(&origin)]).await.map_err(server_error)?;
         for row in rows {
             let name: String = row.get(0);
             if let Some((gid, part)) = Gid::parse(&name) {
@@ -116,7 +128,7 @@ pub async fn settle(
                 continue;
             }
             let verb = if commit { "COMMIT" } else { "ROLLBACK" };
-            end(&sessions[number].1.connected.client, verb, &name).await?;
+            end(sessions[number].client(), verb, &name).await?;
         }
         if commit {
             settled.committed += 1;
@@ -136,12 +148,12 @@ pub async fn settle(
         for name in &unit.nodes {
             let node = nodes.iter().find(|node| node.name == *name).or((own.name == *name).then_some(&own));
             let session = node.and_then(|node| {
-                sessions.iter().find(|(reached, _)| reached.name == node.name || node.address.is_none())
+                sessions.iter().find(|reached| reached.node.name == node.name || node.address.is_none())
             });
             match session {
                 None => unknown = Some(name),
-                Some((_, session)) if unit.ranges.is_some() => {
-                    if !ledger.is_marked(&session.connected.client, &unit.gid).await? {
+                Some(reached) if unit.ranges.is_some() => {
+                    if !ledger.is_marked(reached.client(), &unit.gid).await? {
                         missing.push(name.clone());
                     }
                 }
@@ -158,16 +170,16 @@ pub async fn settle(
     }
     ledger.forget(client, &told).await?;
     // Marks that nobody will ask for: of units that are over, and not missed anywhere.
-    for (_, session) in &sessions {
+    for reached in &sessions {
         let mut old = Vec::new();
-        for mark in ledger.marks(&session.connected.client, &Gid::prefix(&origin)).await? {
+        for mark in ledger.marks(reached.client(), &Gid::prefix(&origin)).await? {
             let asked_for = settled.partial.iter().any(|partial| partial.unit.gid == mark)
                 || ledger.is_decided(client, &mark).await?;
             if !asked_for && is_over(client, ledger, &mark, &mut epochs).await? {
                 old.push(mark);
             }
         }
-        ledger.unmark(&session.connected.client, &old).await?;
+        ledger.unmark(reached.client(), &old).await?;
     }
     Ok(settled)
 }

@@ -133,9 +133,15 @@ pub fn run(
     }
     progress.rows_before.store(done.iter().map(|r| r.rows).sum(), Relaxed);
     let mut partial = match &load {
-        Some((ledger, load)) => {
-            runtime.block_on(spread::settle(client, ledger, conninfo, options, &plan, load, notice))?
-        }
+        Some((ledger, load)) => runtime.block_on(spread::settle(
+            client,
+            (ledger, load),
+            conninfo,
+            options,
+            &plan,
+            resumed,
+            notice,
+        ))?,
         None => Vec::new(),
     };
     let (job, Worked { read: ReaderReport { ignored, changed }, sessions }) = loop {

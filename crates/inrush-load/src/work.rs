@@ -8,7 +8,6 @@ use crate::levers;
 use crate::options::Options;
 use crate::reader::{self, ReaderReport};
 use crate::session::Session;
-use crate::spread;
 use crate::walwriter;
 use inrush_core::{Code, Error, Limits, Result};
 use inrush_profile::{Class, ClassTimes, SamplerOptions};
@@ -167,11 +166,8 @@ fn spawn_lane<'scope, 'env>(
 
 /// Works until there is nothing more to do. Gives the session, if the lane has come to its end with it.
 fn run_lane(job: &Job, number: usize, early: Option<Opening>) -> Result<Option<(Session, Runtime)>> {
-    // A session of a node goes on while its lane encodes: the early ones are driven by nobody then.
-    let early = early.filter(|_| job.plan.spread.is_none());
     let (early, runtime) = match early.and_then(Opening::line) {
         Some(Line { connected, runtime }) => (Some(connected), runtime),
-        None if job.plan.spread.is_some() => (None, spread::runtime()?),
         None => (None, ahead::runtime()?),
     };
     let session = runtime.block_on(async {

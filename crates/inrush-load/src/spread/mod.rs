@@ -40,6 +40,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 /// Bytes gathered for a place before they are sent, at least and at most: smaller COPYs cost a node more than they carry,
@@ -75,10 +76,37 @@ pub(crate) struct SpreadPlan {
     pub ending: Ending,
 }
 
-/// What drives the connections of a lane: sessions of nodes go on while the lane encodes.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    built.map_err(|e| Error::new(Code::Internal, format!("cannot start a lane's runtime: {e}")))
+/// A thread that drives the sessions of nodes of one lane.
+struct NodesRun(Option<Runtime>);
+
+impl NodesRun {
+    fn start() -> Result<NodesRun> {
+        let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let built = built.map_err(|e| {
+            Error::new(Code::Internal, format!("cannot start what drives the sessions of nodes: {e}"))
+        })?;
+        Ok(NodesRun(Some(built)))
+    }
+
+    fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: std::marker::Send> + std::marker::Send + 'static,
+    {
+        match &self.0 {
+            Some(runtime) => runtime.spawn(work),
+            // Only while it is dropped.
+            None => tokio::spawn(work),
+        }
+    }
+}
+
+impl Drop for NodesRun {
+    fn drop(&mut self) {
+        // A lane is driven by a runtime itself, in which nothing may wait for another to end.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Rows gathered for a place.
@@ -134,6 +162,8 @@ pub(crate) struct Spread {
     doubts: Vec<Doubt>,
     /// Rows that nodes have stored, of the unit.
     pub stored: u64,
+    /// Drives sessions of nodes, which go on while the lane encodes. Ends when they have.
+    nodes_run: NodesRun,
 }
 
 impl Spread {
@@ -142,6 +172,7 @@ impl Spread {
         let (Some(plan), Some((ledger, load))) = (&job.plan.spread, &job.ledger) else { return Ok(None) };
         let origin = ledger.origin(client).await?;
         let mut spread = Spread {
+            nodes_run: NodesRun::start()?,
             plan: Arc::clone(plan),
             topology: Arc::clone(&plan.topology),
             places: Vec::new(),
@@ -368,7 +399,7 @@ impl Spread {
         };
         let node = self.places[place].node;
         let mut session = self.session(job, node).await?;
-        self.slots[node] = Slot::Working(tokio::spawn(async move {
+        self.slots[node] = Slot::Working(self.nodes_run.spawn(async move {
             let stored = session.copy(send).await;
             (session, stored)
         }));
@@ -389,11 +420,15 @@ impl Spread {
     }
 
     async fn connect(&self, job: &Job, node: usize) -> Result<inrush_cluster::NodeSession, Failure> {
-        let node = &self.topology.nodes[node];
-        let plan = &self.plan;
-        let mut session =
-            node.connect(&job.conninfo, &plan.map, &self.application, &plan.settings).await.map_err(lost)?;
-        if let (Ending::Marks, Some((ledger, _))) = (plan.ending, &job.ledger) {
+        let node = self.topology.nodes[node].clone();
+        let (conninfo, plan) = (job.conninfo.clone(), Arc::clone(&self.plan));
+        let application = self.application.clone();
+        let connecting = self
+            .nodes_run
+            .spawn(async move { node.connect(&conninfo, &plan.map, &application, &plan.settings).await });
+        let connected = connecting.await.map_err(|_| panicked())?;
+        let mut session = connected.map_err(lost)?;
+        if let (Ending::Marks, Some((ledger, _))) = (self.plan.ending, &job.ledger) {
             let client = &mut session.connected.client;
             Ledger::open(client, ledger.schema(), true).await.map_err(lost)?;
             // What is prepared is flushed whatever the setting (twophase.c, EndPrepare), a plain commit is not.
@@ -410,9 +445,7 @@ impl Spread {
     async fn rest(&mut self, node: usize) -> Result<(), Failure> {
         match std::mem::replace(&mut self.slots[node], Slot::Absent) {
             Slot::Working(work) => {
-                let (session, stored) = work.await.map_err(|_| {
-                    Failure::Fatal(Error::new(Code::Internal, "a session of a node panicked"))
-                })?;
+                let (session, stored) = work.await.map_err(|_| panicked())?;
                 self.slots[node] = Slot::Here(session);
                 self.stored += stored?;
             }
@@ -522,6 +555,10 @@ fn row_length(rows: &[u8], format: WireFormat) -> Result<usize, Failure> {
         _ => binary_row(rows),
     };
     length.ok_or_else(|| Failure::Fatal(Error::new(Code::Internal, "an encoded row has no end")))
+}
+
+fn panicked() -> Failure {
+    Failure::Fatal(Error::new(Code::Internal, "a session of a node panicked"))
 }
 
 /// A session that cannot be had is tried for again, as a lost one.

@@ -12,14 +12,15 @@ use tokio_postgres::Client;
 /// some nodes and not on others.
 pub(crate) async fn settle(
     client: &Client,
-    ledger: &Ledger,
+    (ledger, load): (&Ledger, &StoredLoad),
     conninfo: &ConnInfo,
     options: &Options,
     plan: &Plan,
-    load: &StoredLoad,
+    resumed: bool,
     notice: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Partial>> {
-    if plan.spread.is_none() && plan.through.is_none() {
+    // A load that is resumed may have begun when the table was on several servers.
+    if plan.spread.is_none() && plan.through.is_none() && !resumed {
         return Ok(Vec::new());
     }
     let nodes = known_nodes(client).await?;
