@@ -31,13 +31,14 @@ fn at_every_step_with_marks(fault: Fault, then: Then) {
 fn at_steps(options: &ClusterOptions<'_>, steps: &[Step], fault: Fault, then: Then) {
     let cluster = Cluster::start(options);
     // What takes the longest has one side of each step, by turns, where it is not asked for more.
-    let all = matches!(fault, Fault::Client | Fault::LateStatement) || std::env::var_os("INRUSH_LONG").is_some();
+    let all =
+        matches!(fault, Fault::Client | Fault::LateStatement) || std::env::var_os("INRUSH_LONG").is_some();
     if !all {
         eprintln!("{fault:?}: one side of each step; INRUSH_LONG=1 has both");
     }
     for (number, step) in steps.iter().enumerate() {
         for (turn, side) in [Side::Before, Side::After].into_iter().enumerate() {
-            if !all && (number + turn + fault as usize) % 2 == 0 {
+            if !all && (number + turn + fault as usize).is_multiple_of(2) {
                 continue;
             }
             // Before the next message nobody sees the answer of a statement that was prepared.

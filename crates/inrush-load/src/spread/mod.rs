@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
 
 /// Bytes gathered for a place before they are sent, at least and at most: smaller COPYs cost a node more than they carry,
@@ -120,8 +121,18 @@ struct Gathered {
 enum Slot {
     Absent,
     Here(Box<Session>),
-    Working(JoinHandle<(Box<Session>, Result<u64, Failure>)>),
+    Working(Working),
 }
+
+/// A session that sends one COPY after another, until nothing comes any more, or one fails.
+struct Working {
+    queue: Sender<Send>,
+    work: JoinHandle<(Box<Session>, Result<u64, Failure>)>,
+}
+
+/// COPYs that wait for a node to be done with another: while one node stores, a lane need not wait before it encodes for
+/// the next.
+const WAITING: usize = 2;
 
 /// The part of a lane that knows nodes.
 pub(crate) struct Spread {
@@ -398,11 +409,34 @@ impl Spread {
             bytes,
         };
         let node = self.places[place].node;
+        if let Slot::Working(working) = &self.slots[node] {
+            return match working.queue.send(send).await {
+                Ok(()) => Ok(()),
+                // It has ended, for a reason.
+                Err(_) => {
+                    self.rest(node).await?;
+                    Err(Failure::Fatal(Error::new(
+                        Code::Internal,
+                        "a session of a node takes nothing any more",
+                    )))
+                }
+            };
+        }
         let mut session = self.session(job, node).await?;
-        self.slots[node] = Slot::Working(self.nodes_run.spawn(async move {
-            let stored = session.copy(send).await;
-            (session, stored)
-        }));
+        let (queue, mut sends) = tokio::sync::mpsc::channel(WAITING);
+        let work = self.nodes_run.spawn(async move {
+            let mut stored = 0;
+            let mut next = Some(send);
+            while let Some(send) = next {
+                match session.copy(send).await {
+                    Ok(rows) => stored += rows,
+                    Err(failure) => return (session, Err(failure)),
+                }
+                next = sends.recv().await;
+            }
+            (session, Ok(stored))
+        });
+        self.slots[node] = Slot::Working(Working { queue, work });
         Ok(())
     }
 
@@ -444,7 +478,8 @@ impl Spread {
     /// Waits until a session is done with what it was given.
     async fn rest(&mut self, node: usize) -> Result<(), Failure> {
         match std::mem::replace(&mut self.slots[node], Slot::Absent) {
-            Slot::Working(work) => {
+            Slot::Working(Working { queue, work }) => {
+                drop(queue);
                 let (session, stored) = work.await.map_err(|_| panicked())?;
                 self.slots[node] = Slot::Here(session);
                 self.stored += stored?;
