@@ -247,12 +247,24 @@ fn loads_are_listed_shown_undone_and_forgotten() {
     assert_eq!(place.run(&["loads", "list"]).ok(), "nothing has been loaded here\n");
 }
 
-/// A catalog as Citus has it, with the table in it; its rows stay where they are.
+/// A catalog as Citus has it, as far as a load asks it, with the table in it as a reference table; its rows stay where they
+/// are. What Citus itself does is tested in tests/cluster/citus.rs.
 fn listed_by_citus(database: &Database<'_>, table: &str) {
     database.psql(&format!(
-        "SET allow_system_table_mods = on;
-         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_partition (logicalrelid regclass);
-         INSERT INTO pg_catalog.pg_dist_partition VALUES ('{table}')"
+        "SET allow_system_table_mods = on; SET client_min_messages = error;
+         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_partition
+           (logicalrelid regclass, partmethod \"char\", partkey text, colocationid int, repmodel \"char\");
+         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_shard
+           (logicalrelid regclass, shardid bigint, shardminvalue text, shardmaxvalue text);
+         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_placement (shardid bigint, groupid int);
+         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_local_group (groupid int);
+         CREATE TABLE IF NOT EXISTS pg_catalog.pg_dist_node (groupid int, nodename text, nodeport int,
+           noderole text, isactive bool, nodecluster text);
+         CREATE OR REPLACE FUNCTION pg_catalog.column_to_column_name(regclass, text) RETURNS text
+           LANGUAGE sql AS 'SELECT NULL::text';
+         CREATE OR REPLACE FUNCTION pg_catalog.shard_name(regclass, bigint) RETURNS text
+           LANGUAGE sql AS 'SELECT $1::text';
+         INSERT INTO pg_catalog.pg_dist_partition VALUES ('{table}', 'n', NULL, 1, 't')"
     ));
 }
 
