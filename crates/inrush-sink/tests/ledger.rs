@@ -6,16 +6,22 @@ use inrush_sink::conninfo;
 use inrush_sink::ledger::Ledger;
 use inrush_testkit::{Postgres, require_server};
 
-/// What versions 2 and 3 have added.
+/// What versions 2, 3 and 4 have added.
 const OF_2: &str = "DROP TABLE inrush_ledger.levers, inrush_ledger.settings";
 const OF_3: &str = "DROP TABLE inrush_ledger.windowed, inrush_ledger.windows, inrush_ledger.partitions,
      inrush_ledger.offsets, inrush_ledger.offsets_unlogged, inrush_ledger.requests, inrush_ledger.requests_unlogged,
      inrush_ledger.progress, inrush_ledger.progress_unlogged, inrush_ledger.dead_letters,
      inrush_ledger.dead_letters_unlogged";
 
+const OF_4: &str = "DROP TABLE inrush_ledger.origin, inrush_ledger.prepared, inrush_ledger.marks";
+
 fn make_old(version: i32) -> String {
-    let newer = if version == 1 { OF_2 } else { "SELECT" };
-    format!("{OF_3}; {newer}; UPDATE inrush_ledger.version SET version = {version}")
+    let newer: String = [(4, OF_4), (3, OF_3), (2, OF_2)]
+        .iter()
+        .filter(|(added, _)| *added > version)
+        .map(|(_, drop)| format!("{drop};"))
+        .collect();
+    format!("{newer} UPDATE inrush_ledger.version SET version = {version}")
 }
 
 async fn open(dsn: &str) -> Connected {
@@ -35,7 +41,7 @@ async fn an_older_ledger_is_brought_up_to_date() {
                    FROM information_schema.columns WHERE table_schema = 'inrush_ledger'";
     let made = database.psql(shape);
     database.psql("INSERT INTO inrush_ledger.units VALUES (1, 0, 0, 9, 1, 2, 0, 2, 2, '{3}')");
-    for version in [1, 2, 1, 2] {
+    for version in [1, 2, 3, 1, 2, 3] {
         database.psql(&make_old(version));
         let (a, b) = tokio::join!(
             Ledger::open(&mut first.client, "inrush_ledger", true),
