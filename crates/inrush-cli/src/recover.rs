@@ -40,11 +40,7 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode> {
         say::note(left);
     }
     for partial in &settled.partial {
-        say::note(&format!(
-            "rows of a unit of load {} are not on {} yet: its command, given again, sends them",
-            partial.unit.load,
-            partial.missing.join(", ")
-        ));
+        say::note(&partial.to_string());
     }
     let named = args.finish.as_deref().or(args.undo.as_deref()).filter(|id| !id.is_empty());
     let mut left = Vec::new();

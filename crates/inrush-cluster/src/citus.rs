@@ -37,12 +37,6 @@ const NODES: &str = "
      WHERE n.noderole = 'primary' AND n.isactive AND n.nodecluster = 'default'
      ORDER BY n.groupid";
 
-/// Whether the database has Citus.
-pub(crate) async fn is_there<C: GenericClient>(client: &C) -> Result<bool> {
-    let sql = "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL";
-    Ok(client.query_typed(sql, &[]).await.map_err(server_error)?.first().is_some_and(|row| row.get(0)))
-}
-
 /// Where Citus has the rows of a table; [`Found::Here`] if it does not.
 pub(crate) async fn read<C: GenericClient>(client: &C, table: &Table) -> Result<Found> {
     let name = table.qualified();

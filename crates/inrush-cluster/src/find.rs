@@ -18,7 +18,7 @@ pub enum Found {
 /// Looks where the rows of a table are. The answer holds only as long as a [`Guard`](crate::Guard) is held in whose
 /// transaction it was asked.
 pub async fn find<C: GenericClient>(client: &C, table: &Table) -> Result<Found> {
-    if citus::is_there(client).await? {
+    if inrush_sink::catalog::citus::is_there(client).await? {
         let found = citus::read(client, table).await?;
         if found != Found::Here {
             return Ok(found);
@@ -41,8 +41,8 @@ pub(crate) async fn find_again<C: GenericClient>(client: &C, table: &Table, kind
 /// The servers that something may have been prepared on, as far as this one knows them: itself, the nodes of Citus, and
 /// those that partitions are on.
 pub async fn known_nodes<C: GenericClient>(client: &C) -> Result<Vec<Node>> {
-    let mut nodes = vec![Node { name: "coordinator".into(), address: None }];
-    if citus::is_there(client).await? {
+    let mut nodes = vec![Node::coordinator()];
+    if inrush_sink::catalog::citus::is_there(client).await? {
         nodes.extend(citus::nodes(client).await?);
     }
     nodes.extend(foreign::nodes(client).await?);

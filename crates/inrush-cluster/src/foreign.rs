@@ -160,7 +160,7 @@ fn place(leaf: &Row, nodes: &mut Vec<Node>) -> std::result::Result<Place, String
     };
     match leaf.get(1) {
         "r" => {
-            let node = number(Node { name: "coordinator".into(), address: None });
+            let node = number(Node::coordinator());
             return Ok(Place { schema, name, node, id, renamed: Vec::new() });
         }
         "f" => {}

@@ -42,8 +42,8 @@ impl Gid {
         }
     }
 
-    /// Reads the name of a transaction.
-    pub fn parse(name: &str) -> Option<(Gid, Part)> {
+    /// Reads the name of a unit, as the ledger has it.
+    pub fn of_unit(name: &str) -> Option<Gid> {
         let mut words = name.strip_prefix("inrush_")?.split('_');
         let gid = Gid {
             origin: words.next()?.to_owned(),
@@ -51,11 +51,17 @@ impl Gid {
             epoch: words.next()?.parse().ok()?,
             unit: words.next()?.to_owned(),
         };
-        let part = match words.next()? {
+        words.next().is_none().then_some(gid)
+    }
+
+    /// Reads the name of a transaction.
+    pub fn parse(name: &str) -> Option<(Gid, Part)> {
+        let (unit, part) = name.rsplit_once('_')?;
+        let part = match part {
             "guard" => Part::Guard,
             node => node.strip_prefix('n')?.parse::<usize>().ok().map(|_| Part::Rows)?,
         };
-        words.next().is_none().then_some((gid, part))
+        Some((Gid::of_unit(unit)?, part))
     }
 }
 
@@ -74,10 +80,12 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         let gid = Gid { origin: "0a1b".into(), load: 12, epoch: 3, unit: "0.17".into() };
         assert_eq!(gid.part(Part::Rows, 2), "inrush_0a1b_12_3_0.17_n2");
+        assert_eq!(Gid::of_unit(&gid.to_string()), Some(gid.clone()));
         for part in [Part::Rows, Part::Guard] {
             let name = gid.part(part, 2);
             assert_eq!(Gid::parse(&name), Some((gid.clone(), part)));
             assert!(name.starts_with(&Gid::prefix("0a1b")) && name.len() < 200, "{name}");
+            assert_eq!(Gid::of_unit(&name), None);
         }
         for foreign in
             ["citus_0_1_2_3", "inrush_", "inrush_a_1_1_0.0", "inrush_a_x_1_0.0_n1", "inrush_a_1_1_0.0_n1_x"]

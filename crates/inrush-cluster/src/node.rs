@@ -95,6 +95,11 @@ impl NodeMap {
 }
 
 impl Node {
+    /// The server that has the table.
+    pub fn coordinator() -> Node {
+        Node { name: "coordinator".into(), address: None }
+    }
+
     /// How to connect, with what was said of the coordinator where nothing else is known.
     pub fn conninfo(&self, coordinator: &ConnInfo, map: &NodeMap) -> Result<ConnInfo> {
         let Some(address) = &self.address else { return Ok(coordinator.clone()) };

@@ -131,7 +131,7 @@ pub async fn route(client: &Client, table: &Table, values: &[Option<String>]) ->
 }
 
 async fn look(client: &Client, table: &Table, values: &[Option<String>]) -> Result<Route> {
-    if crate::citus::is_there(client).await?
+    if inrush_sink::catalog::citus::is_there(client).await?
         && let Some(layout) = crate::layout::read(client, &table.qualified()).await?
     {
         return citus::route(client, table, &layout, values).await;
@@ -141,7 +141,7 @@ async fn look(client: &Client, table: &Table, values: &[Option<String>]) -> Resu
     }
     let mut route = Route::of(table, Spread::None);
     need(table, values, &[])?;
-    let here = Node { name: "coordinator".into(), address: None };
+    let here = Node::coordinator();
     route.placements.push(Placement::new(&here, &table.qualified()));
     route.why = Some(match table.kind {
         RelKind::View => "it is a view".into(),

@@ -13,6 +13,7 @@ use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{Ledger, PreparedUnit};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
@@ -42,6 +43,17 @@ pub struct Partial {
     pub unit: PreparedUnit,
     /// Names of the nodes that lack it.
     pub missing: Vec<String>,
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "rows of a unit of load {} are not on {} yet: its command, given again, sends them",
+            self.unit.load,
+            self.missing.join(", ")
+        )
+    }
 }
 
 /// A server that answers.
@@ -78,7 +90,7 @@ pub async fn settle(
     let origin = ledger.origin(client).await?;
     let mut settled = Settled::default();
     // The coordinator has the guards, and perhaps places.
-    let own = Node { name: "coordinator".into(), address: None };
+    let own = Node::coordinator();
     let mut sessions = vec![Reached { node: &own, session: None, coordinator: client }];
     let mut silent: Vec<String> = Vec::new();
     for node in nodes.iter().filter(|node| node.address.is_some()) {
@@ -205,12 +217,8 @@ async fn is_over(
     unit: &str,
     epochs: &mut BTreeMap<i64, Option<i32>>,
 ) -> Result<bool> {
-    match Gid::parse(&format!("{unit}_guard")) {
-        Some((gid, _)) => {
-            Ok(epoch(client, ledger, gid.load, epochs).await?.is_none_or(|now| gid.epoch < now))
-        }
-        None => Ok(false),
-    }
+    let Some(gid) = Gid::of_unit(unit) else { return Ok(false) };
+    Ok(epoch(client, ledger, gid.load, epochs).await?.is_none_or(|now| gid.epoch < now))
 }
 
 /// Ends sessions on a node whose epoch is over, and waits until they have gone.

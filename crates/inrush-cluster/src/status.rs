@@ -79,7 +79,7 @@ pub async fn status(
     let tables = tables::measure(&nodes, &specs, look.exact, &mut notes).await;
     let (prepared, others) =
         prepared::read(client, &mut nodes, look.ledger, look.others_older_than, &mut notes).await?;
-    let citus = crate::citus::is_there(client).await?;
+    let citus = inrush_sink::catalog::citus::is_there(client).await?;
     Ok(Status {
         version: 1,
         cluster: citus || nodes.len() > 1 || !tables.is_empty(),

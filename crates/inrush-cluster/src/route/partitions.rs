@@ -147,7 +147,7 @@ impl Level {
     fn placement(&self, at: usize) -> Placement {
         let leaf = &self.leaves[at];
         let Some(server) = leaf.get::<_, Option<String>>(5) else {
-            let here = Node { name: "coordinator".into(), address: None };
+            let here = Node::coordinator();
             return Placement::new(&here, &self.name(at));
         };
         if leaf.get::<_, Option<&str>>(6) != Some("postgres_fdw") {

@@ -1,9 +1,9 @@
 //! The servers, and what they are.
 
+use crate::NodeMap;
 use crate::find::known_nodes;
 use crate::foreign::{address, options};
 use crate::node::Node;
-use crate::{NodeMap, citus};
 use futures_util::future::join_all;
 use inrush_core::Result;
 use inrush_sink::connect::{Connected, connect};
@@ -87,7 +87,7 @@ pub(super) async fn open(
     let mut first = true;
     known.retain(|node| node.address.is_some() || std::mem::take(&mut first));
     let mut nodes = join_all(known.into_iter().map(|node| look(node, coordinator, map))).await;
-    if citus::is_there(client).await? {
+    if inrush_sink::catalog::citus::is_there(client).await? {
         of_citus(client, &mut nodes, notes).await?;
     }
     for row in client.query_typed(SERVERS, &[]).await.map_err(server_error)? {

@@ -1,6 +1,7 @@
 //! Transactions that are prepared and not ended.
 
 use super::nodes::OpenNode;
+use crate::Partial;
 use crate::gid::{Gid, Part};
 use inrush_core::Result;
 use inrush_sink::failure::server_error;
@@ -169,15 +170,16 @@ async fn missing(
         if !ledger.connections(client, unit.load).await?.is_empty() {
             continue;
         }
+        let mut missing = Vec::new();
         for name in &unit.nodes {
             let open = nodes.iter().find(|open| open.node.name == *name);
             let Some(session) = open.and_then(|open| open.session.as_ref()) else { continue };
             if !ledger.is_marked(&session.client, &unit.gid).await? {
-                notes.push(format!(
-                    "rows of a unit of load {} are not on {name} yet: its command, given again, sends them",
-                    unit.load
-                ));
+                missing.push(name.clone());
             }
+        }
+        if !missing.is_empty() {
+            notes.push(Partial { unit, missing }.to_string());
         }
     }
     Ok(())

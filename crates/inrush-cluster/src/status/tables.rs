@@ -155,7 +155,7 @@ const FIGURES: &str = "
 pub(super) async fn specs(client: &Client, nodes: &[OpenNode], only: Option<&Table>) -> Result<Vec<Spec>> {
     let only = only.map_or(0, |table| table.oid);
     let mut specs = Vec::new();
-    if crate::citus::is_there(client).await? {
+    if inrush_sink::catalog::citus::is_there(client).await? {
         for row in client.query_typed(OF_CITUS, &[(&only, Type::OID)]).await.map_err(server_error)? {
             let table = format!("{}.{}", quote_ident(row.get(0)), quote_ident(row.get(1)));
             let Some(layout) = read(client, &table).await? else { continue };

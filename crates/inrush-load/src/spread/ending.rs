@@ -260,7 +260,7 @@ impl Spread {
         if let Err(failure) = ended {
             tracing::debug!(error = %failure.error(), "the guard has not answered");
             if let (Some(gid), Some(guard)) = (prepared, self.guard.take()) {
-                let node = Node { name: "coordinator".into(), address: None };
+                let node = Node::coordinator();
                 self.doubts.push(Doubt { node, backend: guard.backend().clone(), gid });
             }
             self.guard = None;

@@ -35,11 +35,7 @@ pub(crate) async fn settle(
     let (ours, others): (Vec<_>, Vec<_>) =
         settled.partial.into_iter().partition(|partial| partial.unit.load == load.id);
     for other in others {
-        notice(&format!(
-            "rows of a unit of load {} are not on {} yet: its command, given again, sends them",
-            other.unit.load,
-            other.missing.join(", ")
-        ));
+        notice(&other.to_string());
     }
     if let (Some(first), None) = (ours.first(), &plan.spread) {
         let fact = format!("a unit of this load is on some nodes, and not on {}", first.missing.join(", "));
