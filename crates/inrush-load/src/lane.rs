@@ -227,17 +227,20 @@ impl<'a> Lane<'a> {
                         self.reconnect().await?;
                     }
                     if commit_sent && !here && self.has_committed(&unit).await? {
-                        if let Some(spread) = &mut self.spread {
-                            match spread.tell(self.job, &mut unit).await {
-                                // Some nodes lack it: they are sent it again.
-                                Err(Failure::Retry(_)) => continue,
-                                told => told.map_err(Failure::into_error)?,
+                        let told = match &mut self.spread {
+                            Some(spread) => spread.tell(self.job, &mut unit).await,
+                            None => Ok(()),
+                        };
+                        match told {
+                            Ok(()) => {
+                                self.account(&mut unit);
+                                return Ok(());
                             }
+                            // Some nodes lack it: they are sent it again.
+                            Err(Failure::Retry(_)) => {}
+                            Err(failure) => return Err(failure.into_error()),
                         }
-                        self.account(&mut unit);
-                        return Ok(());
-                    }
-                    if let Some(spread) = &mut self.spread {
+                    } else if let Some(spread) = &mut self.spread {
                         spread.roll_back().await;
                     }
                 }
