@@ -10,9 +10,10 @@ use std::fmt;
 pub struct Gid {
     /// Whose ledger has the unit.
     pub origin: String,
-    /// loads.id
+    /// loads.id, or the number of a stream.
     pub load: i64,
-    /// Epoch of the load: behind a later one, nobody can commit the unit any more.
+    /// Epoch of the load: behind a later one, nobody can commit the unit any more. 0 of a stream, whose units nobody
+    /// commits once its session is gone.
     pub epoch: i32,
     /// Tells the units of one epoch apart: `lane.number`.
     pub unit: String,
@@ -28,6 +29,11 @@ pub enum Part {
 }
 
 impl Gid {
+    /// Whether it is of a stream.
+    pub fn is_of_stream(&self) -> bool {
+        self.epoch == 0
+    }
+
     /// What the names of all transactions of an origin begin with.
     pub fn prefix(origin: &str) -> String {
         format!("inrush_{origin}_")

@@ -16,7 +16,7 @@ use crate::raw::Raw;
 use crate::topology::Kind;
 use futures_util::SinkExt;
 use inrush_core::{Code, Error, Result, Table, quote_ident, quote_literal};
-use inrush_sink::connect::{Connected, connect};
+use inrush_sink::connect::{Backend, Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::{Failure, server_error};
 use std::pin::pin;
@@ -28,55 +28,43 @@ const WAIT: Duration = Duration::from_secs(2);
 /// How often in a row shards may go while a guard waits for them.
 const SPLITS: u32 = 20;
 
+/// A table that is to be guarded.
+#[derive(Debug, Clone, Copy)]
+pub struct Guarded<'a> {
+    /// The table.
+    pub table: &'a Table,
+    /// A column of it that the role may fill.
+    pub column: &'a str,
+    /// What spreads it.
+    pub kind: Kind,
+}
+
 /// A session of the coordinator that holds the locks.
 #[derive(Debug)]
 pub struct Guard {
     connected: Connected,
-    backend: (i32, String),
-    table: Table,
-    column: String,
-    kind: Kind,
-    /// On Citus: the name of one of its own sessions, with this one's number.
+    backend: Backend,
+    /// Once it has been asked for: the name of one of Citus' own sessions, with this one's number.
     internal: Option<String>,
+    /// Whether there is a table of Citus among those that are guarded.
+    citus: bool,
     /// Whether the server takes prepared transactions at all.
     prepares: bool,
 }
 
 impl Guard {
-    /// Connects. `column` is one that the role may fill.
-    pub async fn connect(
-        coordinator: &ConnInfo,
-        application: &str,
-        table: &Table,
-        column: &str,
-        kind: Kind,
-    ) -> Result<Guard> {
+    /// Connects.
+    pub async fn connect(coordinator: &ConnInfo, application: &str) -> Result<Guard> {
         let connected = connect(coordinator, application).await?;
         let client = &connected.client;
-        let own =
-            "SELECT pid, backend_start::text, pg_catalog.current_setting('max_prepared_transactions') <> '0'
-                     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
-        let row = client.query_one(own, &[]).await.map_err(server_error)?;
-        let internal = match kind {
-            Kind::Citus => {
-                let number = "SELECT 'citus_internal gpid=' || pg_catalog.citus_backend_gpid()::text";
-                Some(client.query_one(number, &[]).await.map_err(server_error)?.get(0))
-            }
-            Kind::Partitions => None,
-        };
-        Ok(Guard {
-            backend: (row.get(0), row.get(1)),
-            prepares: row.get(2),
-            connected,
-            table: table.clone(),
-            column: column.to_owned(),
-            kind,
-            internal,
-        })
+        let backend = Backend::own(client).await?;
+        let most = "SELECT pg_catalog.current_setting('max_prepared_transactions') <> '0'";
+        let prepares = client.query_one(most, &[]).await.map_err(server_error)?.get(0);
+        Ok(Guard { backend, prepares, connected, internal: None, citus: false })
     }
 
-    /// Process ID and start of its server process.
-    pub fn backend(&self) -> &(i32, String) {
+    /// Its server process.
+    pub fn backend(&self) -> &Backend {
         &self.backend
     }
 
@@ -86,13 +74,25 @@ impl Guard {
         self.prepares
     }
 
-    /// Takes the locks, and reads behind them where the rows belong. While somebody else holds one of them,
-    /// `waits` is asked from time to time, with how long it has been, whether to go on waiting.
-    pub async fn take(&mut self, waits: &dyn Fn(Duration) -> bool) -> Result<Found, Failure> {
+    /// Takes the locks of all these tables, and reads behind them where the rows of each belong. While somebody else
+    /// holds one of them, `waits` is asked from time to time, with how long it has been, whether to go on waiting.
+    ///
+    /// Whoever guards several tables names them in the same order as others do: nobody then waits for each other.
+    pub async fn take(
+        &mut self,
+        tables: &[Guarded<'_>],
+        waits: &(dyn Fn(Duration) -> bool + Sync),
+    ) -> Result<Vec<Found>, Failure> {
+        self.citus = tables.iter().any(|guarded| guarded.kind == Kind::Citus);
+        if self.citus && self.internal.is_none() {
+            let number = "SELECT 'citus_internal gpid=' || pg_catalog.citus_backend_gpid()::text";
+            let row = self.connected.client.query_one(number, &[]).await;
+            self.internal = Some(row.map_err(|e| self.connected.failure(&e))?.get(0));
+        }
         let started = Instant::now();
         let mut split = 0;
         loop {
-            match self.lock().await {
+            match self.lock(tables).await {
                 Ok(()) => break,
                 Err(error) if error.code().is_some_and(|state| state.code() == "55P03") => {
                     self.roll_back().await?;
@@ -103,7 +103,7 @@ impl Guard {
                 // While Citus waited for the shards that it had read of, they were split (metadata_cache.c,
                 // LookupShardIdCacheEntry); it reads anew.
                 Err(error)
-                    if self.kind == Kind::Citus
+                    if self.citus
                         && split < SPLITS
                         && error.code().is_some_and(|state| state.code() == "XX000") =>
                 {
@@ -113,41 +113,47 @@ impl Guard {
                 Err(error) => return Err(self.connected.failure(&error)),
             }
         }
-        // A statement of its own, begun behind the locks.
-        find_again(&self.connected.client, &self.table, self.kind).await.map_err(|error| {
-            match self.connected.ended() {
+        let mut found = Vec::new();
+        for guarded in tables {
+            // A statement of its own, begun behind the locks.
+            let read = find_again(&self.connected.client, guarded.table, guarded.kind).await;
+            found.push(read.map_err(|error| match self.connected.ended() {
                 Some(ended) => self.connected.failure(ended),
                 None => Failure::Fatal(error),
-            }
-        })
+            })?);
+        }
+        Ok(found)
     }
 
-    async fn lock(&self) -> Result<(), tokio_postgres::Error> {
+    async fn lock(&self, tables: &[Guarded<'_>]) -> Result<(), tokio_postgres::Error> {
         let client = &self.connected.client;
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = {}",
             WAIT.as_millis()
         );
         client.batch_execute(&begin).await?;
-        let table = self.table.qualified();
-        match self.kind {
-            Kind::Citus => {
-                let copy = format!("COPY {table} ({}) FROM STDIN", quote_ident(&self.column));
-                let mut sink = pin!(client.copy_in::<_, bytes::Bytes>(&copy).await?);
-                sink.close().await
-            }
-            Kind::Partitions => {
-                client.batch_execute(&format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).await
+        for Guarded { table, column, kind } in tables {
+            let table = table.qualified();
+            match kind {
+                Kind::Citus => {
+                    let copy = format!("COPY {table} ({}) FROM STDIN", quote_ident(column));
+                    let mut sink = pin!(client.copy_in::<_, bytes::Bytes>(&copy).await?);
+                    sink.close().await?;
+                }
+                Kind::Partitions => {
+                    client.batch_execute(&format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).await?;
+                }
             }
         }
+        Ok(())
     }
 
     /// Makes the locks outlive the session. An error says that they were not held all along, or may not be held now.
     pub async fn prepare(&mut self, gid: &str) -> Result<(), Failure> {
-        let name = self
-            .internal
-            .as_ref()
-            .map_or(String::new(), |name| format!("SET LOCAL application_name = {}; ", quote_literal(name)));
+        let name =
+            self.internal.as_ref().filter(|_| self.citus).map_or(String::new(), |name| {
+                format!("SET LOCAL application_name = {}; ", quote_literal(name))
+            });
         self.execute(&format!("{name}PREPARE TRANSACTION {}", quote_literal(gid))).await
     }
 

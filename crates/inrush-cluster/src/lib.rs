@@ -23,20 +23,27 @@ mod layout;
 mod node;
 mod raw;
 mod route;
+mod scatter;
 mod settle;
 mod status;
 mod topology;
+mod visits;
 
 pub use audit::{Audit, Misplaced, audit};
 pub use find::{Found, find, known_nodes};
 pub use gid::{Gid, Part};
-pub use guard::Guard;
+pub use guard::{Guard, Guarded};
 pub use layout::Spread;
 pub use node::{Address, Node, NodeMap, NodeSession};
 pub use route::{Chosen, Hash, KeyValue, Placement, Route, Step, route};
+pub use scatter::{
+    Aim, Begun, CarefulPart, Drive, Ending, Fill, KeyedFrames, Lacking, Reach, Refused, Router, RowShape,
+    Scatter, Watch, Writer, fills,
+};
 pub use settle::{Partial, Settled, application, settle};
 pub use status::{
     Largest, Look, NodeShare, NodeStatus, OtherPrepared, PreparedPart, Recover, Skew, SkewOf, Status,
     TableStatus, UnitStatus, status,
 };
 pub use topology::{Kind, Map, Place, Topology};
+pub use visits::{Said, Visits};

@@ -1,7 +1,7 @@
 //! The servers that have rows, and how to reach them.
 
 use inrush_core::{Code, Error, Result};
-use inrush_sink::connect::{Connected, connect};
+use inrush_sink::connect::{Backend, Connected, connect};
 use inrush_sink::conninfo::{ConnInfo, NodeAddress};
 use inrush_sink::failure::server_error;
 use std::fmt;
@@ -133,9 +133,7 @@ impl Node {
         let (names, values): (Vec<String>, Vec<String>) = all.into_iter().unzip();
         let set = "SELECT pg_catalog.set_config(n, v, false) FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) x(n, v)";
         client.query(set, &[&names, &values]).await.map_err(server_error)?;
-        let own = "SELECT pid, backend_start::text FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
-        let row = client.query_one(own, &[]).await.map_err(server_error)?;
-        Ok(NodeSession { backend: (row.get(0), row.get(1)), connected })
+        Ok(NodeSession { backend: Backend::own(client).await?, connected })
     }
 }
 
@@ -144,8 +142,8 @@ impl Node {
 pub struct NodeSession {
     /// The connection.
     pub connected: Connected,
-    /// Process ID and start of its server process.
-    pub backend: (i32, String),
+    /// Its server process.
+    pub backend: Backend,
 }
 
 impl NodeSession {

@@ -2,7 +2,8 @@
 //!
 //! Nobody else may commit the unit meanwhile. A load's epoch is raised when a run takes it over, or gives it up, and the
 //! ledger takes no unit of an earlier epoch; so units of earlier epochs, and of loads that the ledger does not have,
-//! are decided for good. Units of the current epoch are somebody's, and are left alone.
+//! are decided for good. Units of the current epoch are somebody's, and are left alone. So are those of streams whose
+//! session is there; those of others nobody commits any more.
 //!
 //! A server process of a dead client may still be about to prepare. It is told by its application name, and ended first.
 
@@ -70,10 +71,11 @@ impl Reached<'_> {
     }
 }
 
-/// The name of sessions on nodes, by which whoever settles finds them.
+/// The name of sessions on nodes, by which whoever settles finds them. `epoch` is 0 for a stream.
 pub fn application(load: i64, epoch: i32, origin: &str) -> String {
     // At most 63 bytes (NAMEDATALEN).
-    format!("inrush load {load}.{epoch} {origin}")
+    let work = if epoch == 0 { "serve" } else { "load" };
+    format!("inrush {work} {load}.{epoch} {origin}")
 }
 
 /// Ends what earlier epochs have left on these nodes. `client` is a session of the coordinator, driven by the caller.
@@ -126,7 +128,9 @@ pub async fn settle(
     let decided = ledger.decided(client).await?;
     for (gid, mut parts) in units {
         if epochs.get(&gid.load).copied().flatten().is_some_and(|now| gid.epoch >= now) {
-            settled.others.insert(gid.load);
+            if !gid.is_of_stream() {
+                settled.others.insert(gid.load);
+            }
             continue;
         }
         let commit = ledger.is_decided(client, &gid.to_string()).await?;
@@ -152,7 +156,9 @@ pub async fn settle(
     let mut told = Vec::new();
     for unit in decided {
         if !is_over(client, ledger, &unit.gid, &mut epochs).await? {
-            settled.others.insert(unit.load);
+            if Gid::of_unit(&unit.gid).is_some_and(|gid| !gid.is_of_stream()) {
+                settled.others.insert(unit.load);
+            }
             continue;
         }
         let mut missing = Vec::new();
@@ -233,7 +239,7 @@ async fn end_dead(
     let mut ended: Vec<i32> = Vec::new();
     loop {
         let sql = "SELECT pid, application_name FROM pg_catalog.pg_stat_activity
-                    WHERE datname = pg_catalog.current_database() AND application_name LIKE 'inrush load %'
+                    WHERE datname = pg_catalog.current_database() AND application_name ~ '^inrush (load|serve) '
                       AND pid <> pg_catalog.pg_backend_pid()";
         let mut dead = Vec::new();
         for row in node.query(sql, &[]).await.map_err(server_error)? {
@@ -264,7 +270,8 @@ async fn end_dead(
 
 /// Load and epoch of a session on a node, by its application name.
 fn parse_application(name: &str, origin: &str) -> Option<(i64, i32)> {
-    let (of, from) = name.strip_prefix("inrush load ")?.split_once(' ')?;
+    let work = name.strip_prefix("inrush load ").or(name.strip_prefix("inrush serve "))?;
+    let (of, from) = work.split_once(' ')?;
     let (load, epoch) = of.split_once('.')?;
     (from == origin).then_some((load.parse().ok()?, epoch.parse().ok()?))
 }
@@ -288,6 +295,10 @@ mod tests {
         assert_eq!(parse_application(&name, "ab12d5"), Some((7, 2)));
         assert_eq!(parse_application(&name, "ab12d6"), None);
         assert_eq!(parse_application("inrush load", "ab12d5"), None);
+        let stream = application(4_503_599_627_370_496, 0, "ab12d5");
+        assert_eq!(parse_application(&stream, "ab12d5"), Some((4_503_599_627_370_496, 0)));
+        assert_eq!(parse_application("inrush serve: 7 ab12d5", "ab12d5"), None);
+        assert!(application((1 << 53) - 1, 0, "0123456789abcdefd4294967295").len() <= 63);
         // A thousand loads a second for thirty years.
         assert!(application(999_999_999_999, i32::MAX, "0123456789abcdefd4294967295").len() <= 63);
     }

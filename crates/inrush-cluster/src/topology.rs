@@ -2,7 +2,7 @@
 
 use crate::Node;
 use inrush_core::quote_ident;
-use inrush_route::{Partitions, Ranges, Shards};
+use inrush_route::{HashKind, Partitions, Ranges, Shards, partition_hash, shard_hash};
 
 /// What spreads a table over servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,32 @@ pub enum Map {
     Ranges(Ranges),
     /// There is one place.
     One,
+}
+
+impl Map {
+    /// The hash of a key by which places are told apart, where they are: of 32 bits for shards. `None`: there is none, of
+    /// bytes that are no value of the type or of a NULL that no shard takes.
+    pub fn hash(&self, values: &[(HashKind, Option<&[u8]>)]) -> Option<u64> {
+        match (self, values) {
+            (Map::Shards(_), [(kind, Some(value))]) => {
+                shard_hash(*kind, value).map(|hash| u64::from(hash.cast_unsigned()))
+            }
+            (Map::Hash(_), values) => partition_hash(values),
+            _ => None,
+        }
+    }
+
+    /// The place of a key by its hash, as [`Map::hash`] gives it.
+    pub fn at_hash(&self, hash: u64) -> Option<usize> {
+        match self {
+            // The lower half.
+            #[allow(clippy::cast_possible_truncation)]
+            Map::Shards(shards) => shards.index((hash as u32).cast_signed()),
+            Map::Hash(partitions) => partitions.find(hash),
+            Map::Ranges(_) => None,
+            Map::One => Some(0),
+        }
+    }
 }
 
 /// A table on one node that stores rows: a shard, or a partition.

@@ -17,6 +17,7 @@ use crate::lane::{Lane, disagreement, interrupted};
 use crate::progress::Stop;
 use crate::unit::{Held, Unit};
 use bytes::Bytes;
+use inrush_cluster::Refused;
 use inrush_core::{Chunk, Reject};
 use inrush_encode::copy_binary;
 use inrush_sink::copy::WireFormat;
@@ -26,12 +27,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A segment is not made smaller than this because of a refusal that names its row.
 const MIN_SEGMENT: usize = 64;
-
-/// Why a segment was refused: by a row of it, if the server said which.
-pub(crate) struct Refused {
-    pub row: Option<usize>,
-    pub refusal: RowFailure,
-}
 
 impl Lane<'_> {
     /// Sends a unit again, leaving out the rows the server refuses. `immediate` checks deferred constraints
@@ -179,8 +174,8 @@ impl Lane<'_> {
         rows: Range<usize>,
         immediate: bool,
     ) -> Result<Result<(), Refused>, Failure> {
-        if let Some(spread) = &mut self.spread {
-            return spread.try_rows(self.job, unit, piece, rows, immediate).await;
+        if self.spread.is_some() {
+            return self.try_rows_spread(unit, piece, rows, immediate).await;
         }
         self.session.execute("SAVEPOINT inrush_rows").await?;
         let (mut main_rows, mut side_rows) = (Vec::new(), Vec::new());

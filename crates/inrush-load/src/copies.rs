@@ -43,7 +43,11 @@ impl Lane<'_> {
     pub async fn flush(&mut self, shape: usize) -> Result<(), Failure> {
         if let Some(spread) = &mut self.spread {
             let format = self.job.plan.wire_of(shape);
-            return spread.take(self.job, shape, format, &mut self.out, &mut self.side).await;
+            spread.take(self.job, shape, format, &self.out).await?;
+            self.out.clear();
+            spread.take(self.job, shape, WireFormat::Text, &self.side).await?;
+            self.side.clear();
+            return Ok(());
         }
         if self.copy.is_none() || self.out.is_empty() {
             return Ok(());
@@ -76,7 +80,7 @@ impl Lane<'_> {
     pub async fn finish_copies(&mut self, unit: &mut Unit) -> Result<(), Failure> {
         if let Some(spread) = &mut self.spread {
             spread.finish(self.job).await?;
-            unit.stored = spread.stored;
+            unit.stored = spread.stored();
             return Ok(());
         }
         let Some(copy) = &self.copy else { return Ok(()) };

@@ -3,7 +3,7 @@
 use crate::inputs::InputPlan;
 use crate::lane::SIDE_LIMIT;
 use crate::plan::{Plan, WirePath};
-use crate::spread::KeyedFrames;
+use inrush_cluster::KeyedFrames;
 use inrush_core::{
     BadRecord, Chunk, Code, Error, FieldSource, Fields, Format, Position, Record, Reject, RejectOrigin,
     Result,
@@ -122,7 +122,10 @@ impl Feed {
                     encoder.map_err(|unsupported| Error::new(Code::Internal, unsupported.to_string()))?;
                 match &plan.spread {
                     Some(spread) => {
-                        Box::new(KeyedFrames::new(spread, shape, &columns, plan.session, encoder)?)
+                        let topology = &spread.aim.topology;
+                        let keyed =
+                            KeyedFrames::new(topology, &shape.columns, &columns, plan.session, encoder)?;
+                        Box::new(keyed)
                     }
                     None => Box::new(encoder),
                 }

@@ -12,9 +12,10 @@ use crate::job::{Job, Work};
 use crate::levers::{self, unique::Unmade};
 use crate::progress::{Stop, add_time};
 use crate::queue::Popped;
-use crate::session::{Session, wait_until_gone};
-use crate::spread::Spread;
+use crate::session::{GONE, Session};
+use crate::spread;
 use crate::unit::{Held, Unit};
+use inrush_cluster::Scatter;
 use inrush_core::{Chunk, Code, Error, Result};
 use inrush_profile::Stage;
 use inrush_sink::connect::Connected;
@@ -49,7 +50,7 @@ pub(crate) struct Lane<'a> {
     /// Rows for the COPY text beside the main COPY.
     pub side: Vec<u8>,
     /// Nodes that rows are sent to, where they are not sent to the table.
-    pub spread: Option<Spread>,
+    pub spread: Option<Scatter>,
 }
 
 /// How a unit is being sent.
@@ -72,7 +73,7 @@ impl<'a> Lane<'a> {
             // The server may have ended the early one since; another error comes again.
             None => Session::open(job, &gauge.0).await?,
         };
-        let spread = Spread::of(job, number, &session.connected.client).await?;
+        let spread = spread::scatter(job, number, &session.connected.client).await?;
         Ok(Lane {
             spread,
             job,
@@ -122,7 +123,7 @@ impl<'a> Lane<'a> {
             }
         }
         if let Some(spread) = &mut self.spread {
-            spread.end(self.job, &self.session.connected.client).await?;
+            spread.end(&self.session.connected.client).await;
         }
         Ok(())
     }
@@ -227,11 +228,7 @@ impl<'a> Lane<'a> {
                         self.reconnect().await?;
                     }
                     if commit_sent && !here && self.has_committed(&unit).await? {
-                        let told = match &mut self.spread {
-                            Some(spread) => spread.tell(self.job, &mut unit).await,
-                            None => Ok(()),
-                        };
-                        match told {
+                        match self.tell_spread(&mut unit).await {
                             Ok(()) => {
                                 self.account(&mut unit);
                                 return Ok(());
@@ -443,9 +440,7 @@ impl<'a> Lane<'a> {
             if let Some(ledger) = &self.session.ledger {
                 ledger.fence(&self.session.connected.client).await?;
             }
-            if let Some(spread) = &mut self.spread {
-                spread.begin(self.job, unit).await?;
-            }
+            self.begin_spread(unit).await?;
         }
         add_time(&self.job.progress.commit_nanos, started.elapsed());
         Ok(())
@@ -544,7 +539,7 @@ impl<'a> Lane<'a> {
         let limit = Duration::from_secs(self.job.plan.limits.reconnect_secs);
         loop {
             let attempt = match Session::open(self.job, &self.gauge.0).await {
-                Ok(session) => match wait_until_gone(&session.connected.client, &old).await {
+                Ok(session) => match old.wait_until_gone(&session.connected.client, GONE).await {
                     Ok(()) => Ok(session),
                     Err(error) => Err(error),
                 },

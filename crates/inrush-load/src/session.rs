@@ -3,22 +3,19 @@
 use crate::job::Job;
 use crate::levers::conflict::Statements;
 use crate::plan::WirePath;
-use inrush_core::{Code, Error, Result};
+use inrush_core::Result;
 use inrush_sink::catalog::direct::LOAD_LIBRARY;
-use inrush_sink::connect::{Connected, connect};
+use inrush_sink::connect::{Backend, Connected, Patience, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
 use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, server_error};
 use inrush_sink::ledger::UnitLedger;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
-use tokio_postgres::{Client, Statement};
+use std::time::Duration;
+use tokio_postgres::Statement;
 
-/// Seconds to wait for the server process of a lost connection to end before it is terminated.
-const GONE_GRACE: Duration = Duration::from_secs(5);
-
-/// Process id and start time of a server process: a process id alone may be reused.
-pub(crate) type Backend = (i32, String);
+/// How long the server process of a lost connection is waited for.
+pub(crate) const GONE: Patience = Patience { grace: Duration::from_secs(5), limit: Duration::from_secs(30) };
 
 /// A connection and its prepared statements.
 pub(crate) struct Session {
@@ -54,13 +51,9 @@ impl Session {
             connected.client.query_one(set, &[value]).await.map_err(server_error)?;
         }
         if job.plan.spread.is_some() {
-            commit_for_good(&connected.client).await?;
+            connected.commit_for_good().await?;
         }
-        // What pg_stat_activity is made of: the view costs a new session some milliseconds.
-        let own = "SELECT pid, backend_start::text
-                     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
-        let row = connected.client.query_one(own, &[]).await.map_err(server_error)?;
-        let backend = (row.get(0), row.get(1));
+        let backend = Backend::own(&connected.client).await?;
         let ledger = match &job.ledger {
             Some((ledger, load)) => {
                 ledger.register_backend(&connected.client, load.id, load.epoch).await?;
@@ -135,46 +128,5 @@ impl Session {
             client.execute(&merge.merge, &[]).await.map_err(|e| self.copy_failure(job, shape, &e))?;
         self.execute(&merge.empty).await?;
         Ok(merged)
-    }
-}
-
-/// Has a session's commits outlast a crash of its server. What is decided here others are told of: rows and ledger of one
-/// server may be lost together, but not those of one when another has the rest.
-pub(crate) async fn commit_for_good(client: &Client) -> Result<()> {
-    let set = "SELECT pg_catalog.set_config('synchronous_commit', 'local', false)
-                WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
-    client.query(set, &[]).await.map(drop).map_err(server_error)
-}
-
-/// Waits until a server process has ended, and ends it if it does not by itself: only then is it known
-/// whether a COMMIT it had received took place.
-pub(crate) async fn wait_until_gone(client: &Client, backend: &Backend) -> Result<()> {
-    let started = Instant::now();
-    let mut terminated = false;
-    loop {
-        let there = client
-            .query_opt(
-                "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
-                &[&backend.0, &backend.1],
-            )
-            .await
-            .map_err(server_error)?;
-        if there.is_none() {
-            return Ok(());
-        }
-        if !terminated && started.elapsed() > GONE_GRACE {
-            client
-                .execute("SELECT pg_catalog.pg_terminate_backend($1)", &[&backend.0])
-                .await
-                .map_err(server_error)?;
-            terminated = true;
-        }
-        if started.elapsed() > GONE_GRACE * 6 {
-            return Err(Error::new(
-                Code::ConnectionLost,
-                format!("server process {} of a lost connection does not end", backend.0),
-            ));
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

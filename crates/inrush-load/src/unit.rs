@@ -2,7 +2,7 @@
 
 use crate::job::Work;
 use crate::queue::Permit;
-use inrush_cluster::Partial;
+use inrush_cluster::{Lacking, Partial};
 use inrush_core::{Chunk, Reject};
 use inrush_sink::ledger::{RangeDone, UnitRecord};
 use std::time::{Duration, Instant};
@@ -40,9 +40,7 @@ pub(crate) struct Unit {
 /// What is mended of a unit on several nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct Mends {
-    pub gid: String,
-    /// Names of the nodes that lack it.
-    pub nodes: Vec<String>,
+    pub lacking: Lacking,
     /// It is of an earlier run.
     pub earlier: bool,
 }
@@ -94,8 +92,7 @@ impl Unit {
             counted: 0,
             commit_sent: false,
             mends: Some(Mends {
-                gid: partial.unit.gid.clone(),
-                nodes: partial.missing.clone(),
+                lacking: Lacking { gid: partial.unit.gid.clone(), nodes: partial.missing.clone() },
                 earlier: true,
             }),
         }

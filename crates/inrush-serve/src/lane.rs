@@ -20,6 +20,7 @@ use attempt::{Committed, Failed};
 pub(crate) use careful::RowText;
 use inrush_core::{Code, Error, Result};
 use inrush_profile::Stage;
+use inrush_sink::connect::{Backend, Patience};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::{Failure, server_error};
 use std::collections::{HashMap, VecDeque};
@@ -38,7 +39,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// How long the server process of a lost connection is waited for.
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Patience = Patience { grace: Duration::from_secs(2), limit: Duration::from_secs(10) };
 
 /// All lanes, as splitters see them.
 #[derive(Clone)]
@@ -96,7 +97,7 @@ pub(crate) struct Lane {
     pub gauge: Arc<inrush_profile::Lane>,
     pub session: Option<Session>,
     /// The server process of the session that was lost last.
-    pub lost: Option<(i32, String)>,
+    pub lost: Option<Backend>,
 }
 
 /// The transaction of a unit, as far as it is known.
@@ -391,11 +392,11 @@ impl Lane {
         let LaneSettings { conninfo, ledger, sync_commit, extension, .. } = &self.settings;
         let session = Session::open(conninfo, ledger, *sync_commit, *extension).await?;
         if let Some(old) = &self.lost {
-            wait_until_gone(&session, old).await?;
+            old.wait_until_gone(&session.connected.client, GONE).await?;
             self.metrics.reconnects.fetch_add(1, Relaxed);
         }
         self.lost = None;
-        self.gauge.connected(session.backend.0);
+        self.gauge.connected(session.backend.pid);
         self.session = Some(session);
         self.metrics.lanes_down.fetch_sub(1, Relaxed);
         Ok(())
@@ -505,36 +506,5 @@ fn fail(works: Vec<LaneWork>, error: &Error) {
         if let Some(share) = work.share {
             share.fail(error);
         }
-    }
-}
-
-/// Waits until a server process has ended: only then is it known whether a COMMIT it had received took place.
-async fn wait_until_gone(session: &Session, old: &(i32, String)) -> Result<()> {
-    let client = &session.connected.client;
-    let began = Instant::now();
-    let mut ended = false;
-    loop {
-        let there = client
-            .query_opt(
-                "SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = $1 AND backend_start::text = $2",
-                &[&old.0, &old.1],
-            )
-            .await
-            .map_err(server_error)?;
-        if there.is_none() {
-            return Ok(());
-        }
-        if !ended && began.elapsed() > GONE / 5 {
-            let end = "SELECT pg_catalog.pg_terminate_backend($1)";
-            client.execute(end, &[&old.0]).await.map_err(server_error)?;
-            ended = true;
-        }
-        if began.elapsed() > GONE {
-            return Err(Error::new(
-                Code::ConnectionLost,
-                format!("server process {} of a lost connection does not end", old.0),
-            ));
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

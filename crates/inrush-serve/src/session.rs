@@ -5,7 +5,7 @@ use crate::part::Batch;
 use crate::target::Leaf;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::direct;
-use inrush_sink::connect::{Connected, connect};
+use inrush_sink::connect::{Backend, Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::copy::{CopyStream, WireFormat, statement};
 use inrush_sink::failure::{Failure, of_copy, of_direct_copy, of_statement, server_error};
@@ -30,8 +30,7 @@ pub(crate) struct Session {
     pub connected: Connected,
     pub ledger: Ledger,
     pub stream: StreamLedger,
-    /// Process ID and start of the backend: a process ID alone may be reused.
-    pub backend: (i32, String),
+    pub backend: Backend,
     /// Whether COMMIT is answered before the WAL has been flushed.
     pub asynchronous: bool,
     statements: HashMap<(u32, u64, WireFormat), Statement>,
@@ -64,12 +63,10 @@ impl Session {
             let set = "SELECT pg_catalog.set_config('synchronous_commit', $1, false)";
             connected.client.query_one(set, &[&value.sql()]).await.map_err(server_error)?;
         }
-        let own = "SELECT pid, backend_start::text, pg_catalog.current_setting('synchronous_commit'),
-                          pg_catalog.current_setting('fsync')
-                     FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid())";
-        let row = connected.client.query_one(own, &[]).await.map_err(server_error)?;
-        let backend = (row.get(0), row.get(1));
-        let asynchronous = row.get::<_, &str>(2) == "off";
+        let backend = Backend::own(&connected.client).await?;
+        let set = "SELECT pg_catalog.current_setting('synchronous_commit')";
+        let row = connected.client.query_one(set, &[]).await.map_err(server_error)?;
+        let asynchronous = row.get::<_, &str>(0) == "off";
         let ledger = Ledger::open(&mut connected.client, ledger, true)
             .await?
             .ok_or_else(|| Error::new(Code::Ledger, "the ledger could not be made"))?;

@@ -10,12 +10,14 @@
 //! No other setting is touched: timeouts, memory, `synchronous_commit` and the rest stay as the role, the database
 //! and PGOPTIONS have them.
 
+mod backend;
 mod socket;
 mod stream;
 
 use crate::conninfo::{ConnInfo, Endpoint, Host, SslMode, TargetSessionAttrs};
 use crate::failure::{self, Failure};
 use crate::tls;
+pub use backend::{Backend, Patience};
 use inrush_core::{Code, Error, Result};
 pub(crate) use socket::Socket;
 use std::fmt;
@@ -63,6 +65,14 @@ impl Connected {
     /// closed, the reason ("terminating connection due to administrator command") arrives here.
     pub fn ended(&self) -> Option<&tokio_postgres::Error> {
         self.ended.get()
+    }
+
+    /// Has the session's commits outlast a crash of its server. What is decided here others are told of: rows and ledger of
+    /// one server may be lost together, but not those of one when another has the rest.
+    pub async fn commit_for_good(&self) -> Result<()> {
+        let set = "SELECT pg_catalog.set_config('synchronous_commit', 'local', false)
+                    WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
+        self.client.query(set, &[]).await.map(drop).map_err(failure::server_error)
     }
 
     /// The failure of a statement that was not COPY, with the reason for a connection that died.

@@ -10,7 +10,7 @@ use crate::c4::cluster::{APPLICATION, PREPARED, SCHEMA};
 use crate::c4::send::Work;
 use crate::c4::sessions::{open, place_of, prepare_inserts, simple_on_each};
 use crate::random::Random;
-use inrush_cluster::{Found, Guard, Kind};
+use inrush_cluster::{Found, Guard, Guarded, Kind};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::connect::Connected;
 use inrush_sink::failure::{Failure, server_error};
@@ -37,7 +37,7 @@ pub struct Batches {
 impl Batches {
     /// Connects and prepares.
     pub async fn open(work: &Work, thread: u32) -> Result<Batches> {
-        let guard = Guard::connect(&work.coordinator, APPLICATION, &work.spread, "id", Kind::Citus).await?;
+        let guard = Guard::connect(&work.coordinator, APPLICATION).await?;
         let recorder = open(&work.coordinator).await?;
         let sql = format!("INSERT INTO {} VALUES ($1)", records());
         let record = recorder.client.prepare_typed(&sql, &[Type::TEXT]).await.map_err(server_error)?;
@@ -55,9 +55,10 @@ impl Batches {
         self.number += 1;
         let gid = format!("{PREPARED}{}_{}_{}", std::process::id(), self.thread, self.number);
         let guard_gid = format!("{gid}_guard");
-        let found = self.guard.take(&|_| !work.stopped()).await.map_err(Failure::into_error)?;
+        let table = Guarded { table: &work.spread, column: "id", kind: Kind::Citus };
+        let found = self.guard.take(&[table], &|_| !work.stopped()).await.map_err(Failure::into_error)?;
         // Statements are prepared for the shards as they were.
-        if !matches!(&found, Found::Direct(topology) if **topology == work.topology) {
+        if !matches!(&found[..], [Found::Direct(topology)] if **topology == work.topology) {
             return Err(Error::new(Code::Internal, "shards were moved meanwhile"));
         }
         let mut texts = vec![String::new(); self.nodes.len()];

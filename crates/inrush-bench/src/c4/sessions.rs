@@ -7,7 +7,7 @@ use crate::c4::{Form, Hold, Job, To};
 use futures_util::future::try_join_all;
 use inrush_cluster::Topology;
 use inrush_core::{Code, Error, Result};
-use inrush_route::{HashKind, shard_hash};
+use inrush_route::HashKind;
 use inrush_sink::connect::{Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
@@ -42,13 +42,9 @@ pub async fn open(info: &ConnInfo) -> Result<Connected> {
 
 /// The place of a key.
 pub fn place_of(topology: &Topology, id: i32) -> Result<usize> {
-    let found = match &topology.map {
-        inrush_cluster::Map::Shards(shards) => {
-            shard_hash(HashKind::Int4, &id.to_be_bytes()).and_then(|hash| shards.index(hash))
-        }
-        _ => None,
-    };
-    found.ok_or_else(|| Error::new(Code::Internal, format!("key {id} has no shard")))
+    let hash = topology.map.hash(&[(HashKind::Int4, Some(&id.to_be_bytes()))]);
+    hash.and_then(|hash| topology.map.at_hash(hash))
+        .ok_or_else(|| Error::new(Code::Internal, format!("key {id} has no shard")))
 }
 
 /// Prepares INSERTs into the shards of a node, for EXECUTE.

@@ -9,7 +9,7 @@ use crate::levers::advice::{Conditions, LeverAdvice, advise, deferrable, major_v
 use crate::options::Options;
 use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
-use crate::spread::Ending;
+use inrush_cluster::Ending;
 use inrush_core::{Error, RelKind};
 use inrush_profile::Profile;
 use inrush_sink::catalog::TableState;
@@ -98,7 +98,7 @@ pub struct ClusterReport {
 
 impl ClusterReport {
     fn of(plan: &Plan) -> Option<ClusterReport> {
-        let topology = plan.spread.as_ref().map(|spread| &spread.topology);
+        let topology = plan.spread.as_ref().map(|spread| &spread.aim.topology);
         if topology.is_none() && plan.through.is_none() {
             return None;
         }

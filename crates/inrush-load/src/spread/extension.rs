@@ -1,24 +1,22 @@
 //! Whether rows can go to the extension of the nodes, in the layout of their heaps.
 
-use super::fill::Fill;
 use crate::direct::without_server;
 use crate::feed::columns_of;
 use crate::options::{Options, Via};
 use crate::plan::{Plan, WirePath};
-use inrush_cluster::{Map, Topology};
+use inrush_cluster::{Fill, Map, Topology, Visits};
 use inrush_core::Result;
 use inrush_encode::frames::{FrameEncoder, FrameLayout};
 use inrush_sink::catalog::direct::{IS_THERE, LOAD_LIBRARY, plan_of};
-use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use std::sync::Arc;
 
 /// Takes the way if every node has the extension and all places take the same frames. Gives why not, where that is worth
 /// a word.
 pub(super) async fn choose(
-    conninfo: &ConnInfo,
     options: &Options,
     topology: &Topology,
+    visits: &mut Visits<'_>,
     fills: &[Arc<Vec<Fill>>],
     plan: &mut Plan,
 ) -> Result<Option<String>> {
@@ -38,9 +36,8 @@ pub(super) async fn choose(
         return Ok(Some(why));
     }
     let mut layouts: Vec<FrameLayout> = Vec::new();
-    for (number, node) in topology.nodes.iter().enumerate() {
-        let session = node.connect(conninfo, &options.nodes, "inrush load: plan", &[]).await?;
-        let client = &session.connected.client;
+    for number in 0..topology.nodes.len() {
+        let client = visits.node(number).await?;
         let there = client.query_one(&format!("SELECT {IS_THERE}"), &[]).await.map_err(server_error)?;
         if !there.get::<_, bool>(0) {
             return Ok(None);

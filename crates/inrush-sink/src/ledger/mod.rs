@@ -26,6 +26,7 @@ mod schema;
 mod settings;
 pub mod stream;
 mod unit;
+mod writer;
 
 pub use admin::{LoadSummary, UndoOutcome};
 pub use levers::{LeverStep, Settled};

@@ -122,10 +122,13 @@ impl Ledger {
         &self.schema
     }
 
-    /// The epoch of a load; `None` if the ledger does not have it.
+    /// The epoch of a load, 0 of a stream that lives; `None` if it is neither.
     pub async fn epoch(&self, client: &Client, load: i64) -> Result<Option<i32>> {
         let sql = format!("SELECT epoch FROM {} WHERE id = $1", self.table("loads"));
-        Ok(client.query_opt(&sql, &[&load]).await.map_err(server_error)?.map(|row| row.get(0)))
+        match client.query_opt(&sql, &[&load]).await.map_err(server_error)? {
+            Some(row) => Ok(Some(row.get(0))),
+            None => Ok(self.stream_lives(client, load).await?.then_some(0)),
+        }
     }
 
     /// Raises the epoch of a load that nobody works on: no unit of it can be committed any more. Waits for one that is

@@ -1,64 +1,70 @@
 //! How a unit ends on several servers, and what becomes of one that does not.
 
 use super::session::{Session, Stand};
-use super::{Ending, Slot, Spread, lost};
-use crate::job::Job;
-use crate::lane::Lane;
-use crate::progress::Stop;
-use crate::unit::{Mends, Unit};
+use super::slots::Slot;
+use super::{Backend, Ending, Scatter, Watch, lost};
+use crate::{Gid, Node, Part};
 use futures_util::future::join_all;
-use inrush_cluster::{Gid, Node, Part};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::failure::Failure;
-use inrush_sink::ledger::PreparedUnit;
+use inrush_sink::ledger::{PreparedUnit, RangeDone};
 use std::time::{Duration, Instant};
+use tokio_postgres::Client;
+
+/// A unit that the ledger has, and that some of its nodes lack, where nodes prepare nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    /// Its name in the ledger.
+    pub gid: String,
+    /// Names of the nodes that lack it.
+    pub nodes: Vec<String>,
+}
 
 /// A session that was lost when it may have been prepared.
 pub(super) struct Doubt {
     node: Node,
-    backend: (i32, String),
+    backend: Backend,
     gid: String,
 }
 
-impl Lane<'_> {
-    /// [`Lane::commit`] where the rows are on several nodes.
-    pub(crate) async fn commit_spread(&mut self, unit: &mut Unit) -> Result<(), Failure> {
-        let (Some(spread), Some((ledger, _)), Some(unit_ledger)) =
-            (&mut self.spread, &self.job.ledger, &self.session.ledger)
-        else {
-            return Ok(());
-        };
-        let client = &self.session.connected.client;
-        // A constraint that is checked so late may refuse a row, as with COMMIT.
-        unit.commit_sent = true;
-        let prepared = spread.prepare(self.job, unit).await?;
-        if unit.mends.is_none() {
-            unit_ledger.record(client, &unit.record).await?;
-            if let Some(prepared) = &prepared {
-                ledger.decide(client, prepared, spread.told()).await?;
+impl Scatter {
+    /// Which nodes lack a unit still, as they say now.
+    pub(super) async fn lacks(&mut self, lacking: &mut Lacking) -> Result<Vec<bool>, Failure> {
+        let mut only = vec![false; self.slots.nodes.len()];
+        for name in std::mem::take(&mut lacking.nodes) {
+            let topologies = self.tables.iter().flat_map(|bound| bound.topology.nodes.iter());
+            let Some(node) = topologies.into_iter().find(|node| node.name == name).cloned() else {
+                let fact = format!("node {name} lacks rows of a unit, and has no part of the table any more");
+                return Err(Failure::Fatal(Error::new(Code::Table, fact).hint(
+                    "Its rows belong elsewhere now, and which of them are there cannot be told. Load into a new table.",
+                )));
+            };
+            let slot = self.slots.of(&node);
+            let session = self.slots.session(slot).await?;
+            let marked = self.reach.ledger.is_marked(&session.node.connected.client, &lacking.gid).await;
+            self.slots.slots[slot] = Slot::Here(session);
+            if !marked.map_err(lost)? {
+                only[slot] = true;
+                lacking.nodes.push(name);
             }
         }
-        let committed = client.batch_execute("COMMIT").await;
-        committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
-        spread.forgotten();
-        spread.tell(self.job, unit).await
+        Ok(only)
     }
-}
 
-impl Spread {
     /// Steps 1 and 2: all that was stored is prepared, or marked, and so is the guard. Gives the unit's entry for the
-    /// ledger; none if there are no rows.
-    pub async fn prepare(&mut self, job: &Job, unit: &Unit) -> Result<Option<PreparedUnit>, Failure> {
-        let (Some(gid), Some((ledger, _))) = (self.gid.clone(), &job.ledger) else { return Ok(None) };
-        let marks = self.plan.ending == Ending::Marks;
-        let name = unit.mends.as_ref().map_or_else(|| gid.to_string(), |mends| mends.gid.clone());
+    /// ledger; none if there are no rows. Where nodes prepare nothing, `ranges` are what is read again for one that lacks
+    /// the unit.
+    pub async fn prepare(&mut self, ranges: &[RangeDone]) -> Result<Option<PreparedUnit>, Failure> {
+        let Some(gid) = self.gid.clone() else { return Ok(None) };
+        let marks = self.reach.ending == Ending::Marks;
+        let name = self.mended.clone().unwrap_or_else(|| gid.to_string());
         let mut names = Vec::new();
         let mut preparing = Vec::new();
-        for (number, slot) in self.slots.iter_mut().enumerate() {
-            let Slot::Here(session) = slot else { continue };
-            let node = &self.topology.nodes[number].name;
+        for (number, slot) in self.slots.slots.iter_mut().enumerate() {
             // A node that lacks a unit is marked even if it turns out to have no rows of it.
             let lacks = self.only.as_ref().is_some_and(|only| only[number]);
+            let Slot::Here(session) = slot else { continue };
+            let node = &self.slots.nodes[number].name;
             if lacks && session.stand == Stand::Idle {
                 session.execute("BEGIN").await?;
                 session.stand = Stand::Begun;
@@ -68,7 +74,8 @@ impl Spread {
             }
             names.push(node.clone());
             let part = gid.part(Part::Rows, number);
-            let (name, old) = (&name, self.marked.get(node).map_or(&[][..], Vec::as_slice));
+            let (ledger, name) = (&self.reach.ledger, &name);
+            let old = self.marked.get(node).map_or(&[][..], Vec::as_slice);
             preparing.push(async move {
                 if marks { session.mark(ledger, name, old).await } else { session.prepare(&part).await }
             });
@@ -88,7 +95,7 @@ impl Spread {
             }
         }
         self.nodes.clone_from(&names);
-        let ranges = marks.then(|| unit.record.ranges.clone());
+        let ranges = marks.then(|| ranges.to_vec());
         Ok(Some(PreparedUnit { gid: name, load: gid.load, nodes: names, ranges }))
     }
 
@@ -100,77 +107,70 @@ impl Spread {
     /// The ledger has forgotten what was told: marks of it mean nothing any more.
     pub fn forgotten(&mut self) {
         for gid in self.told.drain(..) {
-            if self.plan.ending == Ending::Marks {
-                self.topology.nodes.iter().for_each(|node| {
+            if self.reach.ending == Ending::Marks {
+                self.slots.nodes.iter().for_each(|node| {
                     self.marked.entry(node.name.clone()).or_default().push(gid.clone());
                 });
             }
         }
     }
 
-    /// The lane ends: nothing is left to be told.
-    pub async fn end(&mut self, job: &Job, client: &tokio_postgres::Client) -> Result<()> {
-        let Some((ledger, _)) = &job.ledger else { return Ok(()) };
-        if let Err(error) = ledger.forget(client, &self.told).await {
-            // All is loaded; the next load, or `inrush recover`, finds that every node was told.
+    /// The lane ends: nothing is left to be told. `client` is its session.
+    pub async fn end(&mut self, client: &Client) {
+        if let Err(error) = self.reach.ledger.forget(client, &self.told).await {
+            // All is stored; whoever settles next finds that every node was told.
             tracing::debug!(%error, "what every node was told of is not forgotten");
-            return Ok(());
+            return;
         }
         self.forgotten();
-        for number in 0..self.slots.len() {
-            let old = self.marked.remove(&self.topology.nodes[number].name).unwrap_or_default();
+        for number in 0..self.slots.nodes.len() {
+            let old = self.marked.remove(&self.slots.nodes[number].name).unwrap_or_default();
             if old.is_empty() {
                 continue;
             }
             // Those of a node that is away now are forgotten by the next load.
-            if let Ok(session) = self.session(job, number).await {
-                let forgotten = ledger.unmark(&session.node.connected.client, &old).await;
-                self.slots[number] = Slot::Here(session);
+            if let Ok(session) = self.slots.session(number).await {
+                let forgotten = self.reach.ledger.unmark(&session.node.connected.client, &old).await;
+                self.slots.slots[number] = Slot::Here(session);
                 if let Err(error) = forgotten {
                     tracing::debug!(%error, "marks are left on a node");
                 }
             }
         }
-        Ok(())
     }
 
     /// Steps 4 and 5, behind the ledger's commit: every node is told, then the guard ends. Tries again while a node is
-    /// away.
-    pub async fn tell(&mut self, job: &Job, unit: &mut Unit) -> Result<(), Failure> {
+    /// away. Gives the unit if some nodes lack it, where nodes prepare nothing: they are to be sent it again.
+    pub async fn tell(&mut self, watch: &dyn Watch) -> Result<Option<Lacking>, Failure> {
         self.decided = true;
-        let Some(gid) = self.gid.clone() else { return Ok(()) };
-        let lack = match self.plan.ending {
+        let Some(gid) = self.gid.clone() else { return Ok(None) };
+        let name = self.mended.clone().unwrap_or_else(|| gid.to_string());
+        let lack = match self.reach.ending {
             Ending::TwoPhase => {
-                self.commit_prepared(job, &gid).await?;
+                self.commit_prepared(watch, &gid).await?;
                 Vec::new()
             }
-            Ending::Marks => {
-                self.commit_marked(job, unit.mends.as_ref().map_or(&gid.to_string(), |m| &m.gid)).await?
-            }
+            Ending::Marks => self.commit_marked(watch, &name).await?,
         };
         self.end_guard(true).await;
-        let name = unit.mends.as_ref().map_or_else(|| gid.to_string(), |mends| mends.gid.clone());
         self.gid = None;
         if !lack.is_empty() {
             self.decided = false;
-            let earlier = unit.mends.as_ref().is_some_and(|mends| mends.earlier);
-            let fact = format!("{} did not get the rows of a unit", lack.join(", "));
-            unit.mends = Some(Mends { gid: name, nodes: lack, earlier });
-            return Err(Failure::Retry(Error::new(Code::ConnectionLost, fact)));
+            return Ok(Some(Lacking { gid: name, nodes: lack }));
         }
         if !self.nodes.is_empty() {
             self.told.push(name);
         }
         self.nodes.clear();
-        Ok(())
+        Ok(None)
     }
 
     /// Has every node commit what it has prepared.
-    async fn commit_prepared(&mut self, job: &Job, gid: &Gid) -> Result<(), Failure> {
-        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
+    async fn commit_prepared(&mut self, watch: &dyn Watch, gid: &Gid) -> Result<(), Failure> {
+        let started = Instant::now();
         // At once, as long as all goes well.
-        let names: Vec<String> = (0..self.slots.len()).map(|n| gid.part(Part::Rows, n)).collect();
-        let telling = self.slots.iter_mut().zip(&names).filter_map(|(slot, name)| match slot {
+        let names: Vec<String> = (0..self.slots.slots.len()).map(|n| gid.part(Part::Rows, n)).collect();
+        let telling = self.slots.slots.iter_mut().zip(&names).filter_map(|(slot, name)| match slot {
             Slot::Here(session) if session.stand == Stand::Prepared => {
                 Some(session.end_prepared("COMMIT", name))
             }
@@ -182,27 +182,27 @@ impl Spread {
             }
         }
         for (number, name) in names.iter().enumerate() {
-            while matches!(&self.slots[number], Slot::Here(session) if session.stand == Stand::Prepared) {
-                if Instant::now() > deadline || job.progress.stopping() == Stop::Abort {
-                    return Err(Failure::Fatal(untold(&self.topology.nodes[number])));
+            while matches!(&self.slots.slots[number], Slot::Here(session) if session.stand == Stand::Prepared)
+            {
+                if started.elapsed() > self.reach.patience || watch.is_stopped() {
+                    return Err(Failure::Fatal(untold(&self.slots.nodes[number])));
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                let Ok(node) = self.connect(job, number).await else { continue };
+                let Ok(node) = self.slots.connect(number).await else { continue };
                 let mut session = Box::new(Session::new(node));
                 session.stand = Stand::Prepared;
                 // An error comes again, until there is no more time for it.
                 let _ = session.end_prepared("COMMIT", name).await;
-                self.slots[number] = Slot::Here(session);
+                self.slots.slots[number] = Slot::Here(session);
             }
         }
         Ok(())
     }
 
     /// Has every node commit what it has marked. Gives the names of those that have not: they have to be sent it again.
-    async fn commit_marked(&mut self, job: &Job, gid: &str) -> Result<Vec<String>, Failure> {
-        let Some((ledger, _)) = &job.ledger else { return Ok(Vec::new()) };
-        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
-        let telling = self.slots.iter_mut().filter_map(|slot| match slot {
+    async fn commit_marked(&mut self, watch: &dyn Watch, gid: &str) -> Result<Vec<String>, Failure> {
+        let started = Instant::now();
+        let telling = self.slots.slots.iter_mut().filter_map(|slot| match slot {
             Slot::Here(session) if session.stand == Stand::Begun => Some(session.commit()),
             _ => None,
         });
@@ -212,31 +212,21 @@ impl Spread {
             }
         }
         let mut lack = Vec::new();
-        for number in 0..self.slots.len() {
-            let lost = match &self.slots[number] {
+        for number in 0..self.slots.slots.len() {
+            let lost = match &self.slots.slots[number] {
                 Slot::Here(session) if session.stand == Stand::Begun => session.node.backend.clone(),
                 _ => continue,
             };
-            self.slots[number] = Slot::Absent;
+            self.slots.slots[number] = Slot::Absent;
             loop {
-                let asked = match self.connect(job, number).await {
-                    Ok(node) => {
-                        let gone = crate::session::wait_until_gone(&node.connected.client, &lost).await;
-                        match gone {
-                            Ok(()) => ledger.is_marked(&node.connected.client, gid).await,
-                            Err(error) => Err(error),
-                        }
-                    }
-                    Err(failure) => Err(failure.into_error()),
-                };
-                match asked {
+                match self.is_marked(number, &lost, gid).await {
                     Ok(true) => break,
                     Ok(false) => {
-                        lack.push(self.topology.nodes[number].name.clone());
+                        lack.push(self.slots.nodes[number].name.clone());
                         break;
                     }
-                    Err(_) if Instant::now() > deadline || job.progress.stopping() == Stop::Abort => {
-                        return Err(Failure::Fatal(untold(&self.topology.nodes[number])));
+                    Err(_) if started.elapsed() > self.reach.patience || watch.is_stopped() => {
+                        return Err(Failure::Fatal(untold(&self.slots.nodes[number])));
                     }
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 }
@@ -245,9 +235,17 @@ impl Spread {
         Ok(lack)
     }
 
+    /// Whether a node has a unit, of which a session was lost there.
+    async fn is_marked(&self, slot: usize, lost: &Backend, gid: &str) -> Result<bool> {
+        let node = self.slots.connect(slot).await.map_err(Failure::into_error)?;
+        let client = &node.connected.client;
+        lost.wait_until_gone(client, self.reach.gone).await?;
+        self.reach.ledger.is_marked(client, gid).await
+    }
+
     /// Lets go of the guard. If its session is lost it is prepared somewhere, or gone: the next guard waits for neither,
     /// and what is prepared is named in the doubts.
-    pub(super) async fn end_guard(&mut self, commit: bool) {
+    async fn end_guard(&mut self, commit: bool) {
         let Some(guard) = &mut self.guard else { return };
         let name = self.gid.as_ref().map(|gid| gid.part(Part::Guard, 0));
         let prepared = name.filter(|_| self.guard_prepared);
@@ -260,8 +258,7 @@ impl Spread {
         if let Err(failure) = ended {
             tracing::debug!(error = %failure.error(), "the guard has not answered");
             if let (Some(gid), Some(guard)) = (prepared, self.guard.take()) {
-                let node = Node::coordinator();
-                self.doubts.push(Doubt { node, backend: guard.backend().clone(), gid });
+                self.doubts.push(Doubt { node: Node::coordinator(), backend: guard.backend().clone(), gid });
             }
             self.guard = None;
         }
@@ -272,15 +269,14 @@ impl Spread {
         if self.decided {
             return;
         }
-        for number in 0..self.slots.len() {
-            let _ = self.rest(number).await;
-        }
-        for gathered in &mut self.gathered {
+        // Why one of them failed is known, or does not matter any more.
+        while self.slots.rest_all().await.is_err() {}
+        for gathered in self.tables.iter_mut().flat_map(|bound| &mut bound.gathered) {
             gathered.main.clear();
             gathered.text.clear();
         }
         let gid = self.gid.clone();
-        for (number, slot) in self.slots.iter_mut().enumerate() {
+        for (number, slot) in self.slots.slots.iter_mut().enumerate() {
             let Slot::Here(session) = slot else { continue };
             let name = gid.as_ref().map(|gid| gid.part(Part::Rows, number));
             let undone = match (session.stand, &name) {
@@ -293,7 +289,7 @@ impl Spread {
                 session.stand = Stand::Idle;
             } else {
                 if let (Stand::Prepared, Some(gid)) = (session.stand, name) {
-                    let node = self.topology.nodes[number].clone();
+                    let node = self.slots.nodes[number].clone();
                     self.doubts.push(Doubt { node, backend: session.node.backend.clone(), gid });
                 }
                 *slot = Slot::Absent;
@@ -304,14 +300,14 @@ impl Spread {
     }
 
     /// Rolls back what lost sessions may have prepared, once they are certain to be gone.
-    pub(super) async fn clear_doubts(&mut self, job: &Job) -> Result<(), Failure> {
-        let deadline = Instant::now() + Duration::from_secs(job.plan.limits.reconnect_secs);
+    pub(super) async fn clear_doubts(&mut self, watch: &dyn Watch) -> Result<(), Failure> {
+        let started = Instant::now();
         while let Some(doubt) = self.doubts.last() {
-            match self.clear(job, doubt).await {
+            match self.clear(doubt).await {
                 Ok(()) => drop(self.doubts.pop()),
-                Err(error) if Instant::now() > deadline => return Err(lost(error)),
-                Err(_) if job.progress.stopping() == Stop::Abort => {
-                    return Err(Failure::Fatal(crate::lane::interrupted()));
+                Err(error) if started.elapsed() > self.reach.patience => return Err(lost(error)),
+                Err(_) if watch.is_stopped() => {
+                    return Err(Failure::Fatal(Error::new(Code::Interrupted, "the load was stopped")));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
             }
@@ -319,9 +315,10 @@ impl Spread {
         Ok(())
     }
 
-    async fn clear(&self, job: &Job, doubt: &Doubt) -> Result<()> {
-        let node = doubt.node.connect(&job.conninfo, &self.plan.map, &self.application, &[]).await?;
-        crate::session::wait_until_gone(&node.connected.client, &doubt.backend).await?;
+    async fn clear(&self, doubt: &Doubt) -> Result<()> {
+        let (coordinator, map) = (&self.reach.coordinator, &self.reach.map);
+        let node = doubt.node.connect(coordinator, map, &self.slots.application, &[]).await?;
+        doubt.backend.wait_until_gone(&node.connected.client, self.reach.gone).await?;
         let mut session = Session::new(node);
         session.end_prepared("ROLLBACK", &doubt.gid).await.map_err(Failure::into_error)
     }

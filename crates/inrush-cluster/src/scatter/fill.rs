@@ -1,16 +1,16 @@
 //! Columns that no input fills, and whose values must come from the coordinator: a sequence has one counter, and the
 //! defaults of a partition that is a foreign table are those on the coordinator, as they are for an INSERT there.
 
-use crate::shape::Shape;
-use inrush_cluster::Kind;
+use crate::Kind;
 use inrush_core::{Column, Result, Table};
 use inrush_sink::failure::server_error;
-use tokio_postgres::Client;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 /// A column that the coordinator fills.
-#[derive(Debug, Clone)]
-pub(crate) struct Fill {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fill {
+    /// The column.
     pub column: Column,
     /// What it is filled with, as SQL.
     expression: String,
@@ -33,8 +33,13 @@ const DEFAULTS: &str = "
      WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
      ORDER BY a.attnum";
 
-/// The columns that the coordinator fills in rows of a shape.
-pub(super) async fn of(client: &Client, table: &Table, shape: &Shape, kind: Kind) -> Result<Vec<Fill>> {
+/// The columns that the coordinator fills in rows that have values for these.
+pub async fn fills<C: GenericClient>(
+    client: &C,
+    table: &Table,
+    sent: &[Column],
+    kind: Kind,
+) -> Result<Vec<Fill>> {
     let rows =
         client.query_typed(DEFAULTS, &[(&table.qualified(), Type::TEXT)]).await.map_err(server_error)?;
     let mut fills = Vec::new();
@@ -44,7 +49,7 @@ pub(super) async fn of(client: &Client, table: &Table, shape: &Shape, kind: Kind
             continue;
         };
         let sequence = row.get(1) || row.get(3);
-        if (sequence || kind == Kind::Partitions) && !shape.columns.iter().any(|sent| sent.name == name) {
+        if (sequence || kind == Kind::Partitions) && !sent.iter().any(|sent| sent.name == name) {
             fills.push(Fill { column: column.clone(), expression });
         }
     }

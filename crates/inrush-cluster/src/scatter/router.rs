@@ -1,18 +1,17 @@
 //! Which place a row belongs to, by the wire bytes of the row: encoders need not know of it, and what is hashed is what
 //! is sent.
 
+use super::Aim;
 use super::fill::Fill;
-use crate::plan::Plan;
-use crate::shape::Shape;
-use inrush_cluster::{Map, Topology};
-use inrush_core::{BaseType, PgType, TypeKind};
+use crate::{Map, Topology};
+use inrush_core::{BaseType, Column, PgType, TypeKind};
 use inrush_encode::ValueEncoder;
-use inrush_route::{HashKind, partition_hash, shard_hash};
+use inrush_route::HashKind;
 use std::ops::Range;
 
 /// Where a row belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(super) enum Spot {
     /// Into this place.
     At(usize),
     /// Nowhere: its key is NULL.
@@ -24,11 +23,13 @@ pub(crate) enum Spot {
 }
 
 /// The key of a table in the rows of one shape.
-pub(crate) struct Router {
+#[derive(Debug)]
+pub struct Router {
     keys: Vec<Key>,
     values: Vec<u8>,
 }
 
+#[derive(Debug)]
 struct Key {
     /// Its number among the columns that are sent.
     column: usize,
@@ -39,35 +40,29 @@ struct Key {
 }
 
 impl Router {
-    /// For rows of this shape with `fills` behind them. `Err`: why they cannot be routed here.
-    pub fn new(
-        plan: &Plan,
-        shape: &Shape,
-        fills: &[Fill],
-        topology: &Topology,
-        utf8: bool,
-    ) -> Result<Router, String> {
+    /// For rows of these columns with `fills` behind them. `Err`: why they cannot be routed here.
+    pub fn new(aim: &Aim, columns: &[Column], fills: &[Fill], topology: &Topology) -> Result<Router, String> {
         let mut keys = Vec::new();
         for name in &topology.keys {
-            let mut columns = shape.columns.iter().chain(fills.iter().map(|fill| &fill.column)).enumerate();
-            let Some((column, of)) = columns.find(|(_, column)| column.name == *name) else {
+            let mut all = columns.iter().chain(fills.iter().map(|fill| &fill.column)).enumerate();
+            let Some((column, of)) = all.find(|(_, column)| column.name == *name) else {
                 return Err(format!("no value is given for {name:?}, by which it is distributed"));
             };
             let Some(kind) = HashKind::of(&of.ty, of.typmod) else {
                 return Err(HashKind::why_not(&of.ty, of.typmod).unwrap_or_default());
             };
             let text = matches!(kind, HashKind::Text | HashKind::Varchar { .. } | HashKind::Bpchar);
-            if text && !utf8 {
+            if text && !aim.utf8 {
                 return Err("its key is text, and the database is not in UTF8".into());
             }
-            let encoder = ValueEncoder::of(&of.ty, of.typmod, &plan.session);
+            let encoder = ValueEncoder::of(&of.ty, of.typmod, &aim.session);
             keys.push(Key { column, kind, encoder, cast: cast(&of.ty) });
         }
         Ok(Router { keys, values: Vec::new() })
     }
 
     /// Where a row of COPY binary belongs: the number of fields, then each with its length.
-    pub fn of_binary(&mut self, topology: &Topology, row: &[u8]) -> Spot {
+    pub(super) fn of_binary(&mut self, topology: &Topology, row: &[u8]) -> Spot {
         if let [key] = &self.keys[..] {
             return match field(row, key.column) {
                 Some(Some(range)) => spot(topology, &[(key.kind, Some(&row[range]))]),
@@ -84,20 +79,12 @@ impl Router {
     }
 
     /// Where a frame belongs that has its key's hash in front.
-    pub fn of_keyed(&self, topology: &Topology, row: &[u8]) -> Spot {
-        let found = match (&topology.map, super::frames::hash(row)) {
-            (Map::One, _) => Some(0),
-            // The lower half.
-            #[allow(clippy::cast_possible_truncation)]
-            (Map::Shards(shards), hash) => shards.index((hash as u32).cast_signed()),
-            (Map::Hash(partitions), hash) => partitions.find(hash),
-            (Map::Ranges(_), _) => None,
-        };
-        found.map_or(Spot::Nowhere, Spot::At)
+    pub(super) fn of_keyed(topology: &Topology, row: &[u8]) -> Spot {
+        topology.map.at_hash(super::frames::hash(row)).map_or(Spot::Nowhere, Spot::At)
     }
 
     /// Where a row of COPY text belongs, its line end included.
-    pub fn of_text(&mut self, topology: &Topology, row: &[u8]) -> Spot {
+    pub(super) fn of_text(&mut self, topology: &Topology, row: &[u8]) -> Spot {
         self.values.clear();
         let mut ranges = Vec::with_capacity(self.keys.len());
         for key in &self.keys {
@@ -123,7 +110,7 @@ impl Router {
     }
 
     /// The key of a row of COPY text, as text; and how each part is cast.
-    pub fn key_texts(&self, row: &[u8]) -> Vec<(Option<String>, &str)> {
+    pub(super) fn key_texts(&self, row: &[u8]) -> Vec<(Option<String>, &str)> {
         let keys = self.keys.iter();
         keys.map(|key| {
             let text = text_field(row, key.column).map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -133,7 +120,7 @@ impl Router {
     }
 
     /// Where a row belongs by values that the server has read.
-    pub fn of_values(&self, topology: &Topology, values: &[Option<Vec<u8>>]) -> Spot {
+    pub(super) fn of_values(&self, topology: &Topology, values: &[Option<Vec<u8>>]) -> Spot {
         let values: Vec<_> =
             self.keys.iter().zip(values).map(|(key, value)| (key.kind, value.as_deref())).collect();
         spot(topology, &values)
@@ -142,18 +129,13 @@ impl Router {
 
 fn spot(topology: &Topology, values: &[(HashKind, Option<&[u8]>)]) -> Spot {
     let found = match (&topology.map, values) {
-        (Map::One, _) => return Spot::At(0),
+        (Map::One, _) => Some(0),
         (Map::Shards(_), [(_, None)]) => return Spot::Null,
-        (Map::Shards(shards), [(kind, Some(value))]) => {
-            let Some(hash) = shard_hash(*kind, value) else { return Spot::Unsure };
-            shards.index(hash)
-        }
-        (Map::Hash(partitions), values) => {
-            let Some(hash) = partition_hash(values) else { return Spot::Unsure };
-            partitions.find(hash)
-        }
         (Map::Ranges(ranges), [(_, value)]) => ranges.find(*value),
-        _ => None,
+        (map, values) => match map.hash(values) {
+            Some(hash) => map.at_hash(hash),
+            None => return Spot::Unsure,
+        },
     };
     found.map_or(Spot::Nowhere, Spot::At)
 }
@@ -173,7 +155,7 @@ fn field(row: &[u8], column: usize) -> Option<Option<Range<usize>>> {
 }
 
 /// Bytes of the first row of COPY binary.
-pub(crate) fn binary_row(rows: &[u8]) -> Option<usize> {
+pub(super) fn binary_row(rows: &[u8]) -> Option<usize> {
     let count = i16::from_be_bytes(*rows.first_chunk()?);
     let mut at = 2;
     for _ in 0..count.max(0) {
@@ -261,7 +243,7 @@ mod tests {
             Shards::new(vec![Shard { id: 1, min: i32::MIN, max: 0 }, Shard { id: 2, min: 1, max: i32::MAX }])
                 .unwrap();
         let topology = Topology {
-            kind: inrush_cluster::Kind::Citus,
+            kind: crate::Kind::Citus,
             keys: vec!["id".into()],
             map: Map::Shards(shards),
             places: Vec::new(),

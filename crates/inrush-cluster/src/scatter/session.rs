@@ -1,7 +1,7 @@
 //! One connection to a node: whole COPYs into places there.
 
+use crate::{NodeSession, Place};
 use bytes::Bytes;
-use inrush_cluster::{NodeSession, Place};
 use inrush_core::quote_literal;
 use inrush_encode::frames::BlockWriter;
 use inrush_sink::copy::{CopyStream, WireFormat, statement};

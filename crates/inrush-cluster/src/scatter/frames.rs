@@ -1,38 +1,40 @@
 //! Rows for the extension of nodes: a frame does not show its key, so the hash of the key goes in front of it until the row
 //! is in the buffer of its place.
 
-use super::SpreadPlan;
-use crate::shape::Shape;
-use inrush_cluster::Map;
-use inrush_core::{Code, Error, FieldSource, Record, Result};
+use crate::Topology;
+use inrush_core::{Code, Column, Error, FieldSource, Record, Result};
 use inrush_encode::frames::{FrameEncoder, HEADER};
 use inrush_encode::{EncodeColumn, RowEncoder, Session, Unsure, ValueEncoder};
-use inrush_route::{HashKind, partition_hash, shard_hash};
+use inrush_route::HashKind;
+use std::sync::Arc;
 
 /// The hash, and the length of the frame.
 const FRONT: usize = 12;
 
 /// Encodes frames with the hash of their key in front.
-pub(crate) struct KeyedFrames {
+pub struct KeyedFrames {
     keys: Vec<(FieldSource, ValueEncoder, HashKind)>,
-    /// By the hash of 32 bits.
-    shards: bool,
+    topology: Arc<Topology>,
     frames: FrameEncoder,
     frame: Vec<u8>,
     values: Vec<u8>,
 }
 
 impl KeyedFrames {
+    /// For rows of these columns, which `encoded` says where they come from.
+    ///
+    /// # Errors
+    /// Code `internal`, where the key is not among the columns or is none that is hashed here.
     pub fn new(
-        plan: &SpreadPlan,
-        shape: &Shape,
-        columns: &[EncodeColumn],
+        topology: &Arc<Topology>,
+        columns: &[Column],
+        encoded: &[EncodeColumn],
         session: Session,
         frames: FrameEncoder,
     ) -> Result<KeyedFrames> {
-        let keys = plan.topology.keys.iter().map(|name| {
-            let at = shape.columns.iter().position(|column| column.name == *name)?;
-            let column = &columns[at];
+        let keys = topology.keys.iter().map(|name| {
+            let at = columns.iter().position(|column| column.name == *name)?;
+            let column = &encoded[at];
             let kind = HashKind::of(&column.ty, column.typmod)?;
             Some((column.source.clone(), ValueEncoder::of(&column.ty, column.typmod, &session)?, kind))
         });
@@ -40,7 +42,7 @@ impl KeyedFrames {
         Ok(KeyedFrames {
             keys: keys
                 .ok_or_else(|| Error::new(Code::Internal, "frames without a key that is hashed here"))?,
-            shards: matches!(plan.topology.map, Map::Shards(_)),
+            topology: Arc::clone(topology),
             frames,
             frame: Vec::new(),
             values: Vec::new(),
@@ -49,19 +51,20 @@ impl KeyedFrames {
 
     /// `None`: the row goes as text, and whoever routes that knows more.
     fn hash(&mut self, record: &Record<'_>) -> Option<u64> {
+        let map = &self.topology.map;
         self.values.clear();
         if let [(source, encoder, kind)] = &self.keys[..] {
-            let Some(value) = source.value(record) else {
-                return if self.shards { None } else { partition_hash(&[(*kind, None)]) };
+            return match source.value(record) {
+                None => map.hash(&[(*kind, None)]),
+                Some(value) if encoder.encode(value, &mut self.values) => {
+                    map.hash(&[(*kind, Some(&self.values))])
+                }
+                Some(_) => None,
             };
-            if !encoder.encode(value, &mut self.values) {
-                return None;
-            }
-            return if self.shards {
-                shard_hash(*kind, &self.values).map(|hash| u64::from(hash.cast_unsigned()))
-            } else {
-                partition_hash(&[(*kind, Some(&self.values))])
-            };
+        }
+        if self.keys.is_empty() {
+            // There is one place.
+            return Some(0);
         }
         let mut ranges = Vec::with_capacity(self.keys.len());
         for (source, encoder, _) in &self.keys {
@@ -77,7 +80,7 @@ impl KeyedFrames {
         let keys = self.keys.iter().zip(ranges);
         let values: Vec<_> =
             keys.map(|((_, _, kind), range)| (*kind, range.map(|range| &self.values[range]))).collect();
-        partition_hash(&values)
+        map.hash(&values)
     }
 }
 
