@@ -130,6 +130,14 @@ pub struct RowShape {
     pub layout: Option<Arc<FrameLayout>>,
 }
 
+impl RowShape {
+    /// Names of all columns that are sent.
+    fn names(&self) -> Vec<String> {
+        let filled = self.fills.iter().map(|fill| &fill.column);
+        self.columns.iter().chain(filled).map(|column| column.name.clone()).collect()
+    }
+}
+
 /// What became of the beginning of a unit.
 #[derive(Debug)]
 pub enum Begun {
@@ -231,8 +239,14 @@ impl Scatter {
     pub fn write_as(&mut self, writer: Writer) {
         self.slots.application = application(writer.load, writer.epoch, &writer.origin);
         self.writer = writer;
+        // Sessions are known by whose they are.
         self.guard = None;
-        // Numbers of units go on: what the writer before has left may still have to be told of.
+        self.slots.leave_idle();
+    }
+
+    /// The name of the unit under way, as the ledger has it.
+    pub fn unit(&self) -> Option<String> {
+        self.gid.as_ref().map(Gid::to_string)
     }
 
     /// Adds a table. Gives its number.
@@ -254,17 +268,29 @@ impl Scatter {
     pub fn add_shape(&mut self, table: usize, shape: RowShape) -> Result<usize, String> {
         let bound = &self.tables[table];
         let router = Router::new(&bound.aim, &shape.columns, &shape.fills, &bound.topology)?;
-        let filled = shape.fills.iter().map(|fill| fill.column.name.clone());
-        let names = shape.columns.iter().map(|column| column.name.clone()).chain(filled).collect();
         self.shapes.push(Shaped {
             table,
-            names: Arc::new(names),
+            names: Arc::new(shape.names()),
             router,
             pool: Pool::default(),
             blocks: shape.layout.as_deref().map(BlockWriter::new),
             shape,
         });
         Ok(self.shapes.len() - 1)
+    }
+
+    /// These columns of a shape the coordinator fills from now on. `Err`: why its rows cannot be sent to nodes then.
+    pub fn fill(&mut self, shape: usize, fills: Vec<Fill>) -> Result<(), String> {
+        let shaped = &mut self.shapes[shape];
+        if *shaped.shape.fills == fills {
+            return Ok(());
+        }
+        let bound = &self.tables[shaped.table];
+        shaped.router = Router::new(&bound.aim, &shaped.shape.columns, &fills, &bound.topology)?;
+        shaped.shape.fills = Arc::new(fills);
+        shaped.names = Arc::new(shaped.shape.names());
+        shaped.pool = Pool::default();
+        Ok(())
     }
 
     /// Forgets all tables and shapes; sessions stay. Not within a unit.

@@ -6,6 +6,7 @@
 
 mod attempt;
 mod careful;
+mod nodes;
 
 use crate::ack::Share;
 use crate::config::{Batch as BatchLimits, SyncCommit};
@@ -18,11 +19,13 @@ use crate::session::Session;
 use crate::target::Registry;
 use attempt::{Committed, Failed};
 pub(crate) use careful::RowText;
+use inrush_cluster::NodeMap;
 use inrush_core::{Code, Error, Result};
 use inrush_profile::Stage;
 use inrush_sink::connect::{Backend, Patience};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::{Failure, server_error};
+pub(crate) use nodes::LaneNodes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -73,6 +76,8 @@ pub(crate) struct LaneSettings {
     pub ledger: String,
     pub sync_commit: Option<SyncCommit>,
     pub extension: bool,
+    /// Other ways to nodes.
+    pub nodes: NodeMap,
     pub batch: BatchLimits,
     pub reject_limit: u64,
     pub memory: Memory,
@@ -96,6 +101,8 @@ pub(crate) struct Lane {
     /// What the sampler knows of this lane.
     pub gauge: Arc<inrush_profile::Lane>,
     pub session: Option<Session>,
+    /// What it knows of nodes, once rows have gone there.
+    pub nodes: Option<LaneNodes>,
     /// The server process of the session that was lost last.
     pub lost: Option<Backend>,
 }
@@ -176,6 +183,7 @@ impl Lane {
         if !idle.is_empty() {
             self.unit(idle).await;
         }
+        self.end_nodes().await;
     }
 
     /// Takes more work until the unit is full, or nothing more is there and it is large enough or has waited long enough.
@@ -228,6 +236,9 @@ impl Lane {
         loop {
             works = drop_stale(works);
             if works.is_empty() {
+                if let Err(failure) = self.resolve_nodes().await {
+                    self.metrics.note_error(failure.error());
+                }
                 return;
             }
             if self.aborted.load(Relaxed) {
@@ -248,14 +259,19 @@ impl Lane {
                 // Its answer was lost with the connection.
                 match self.has_committed(&works, &sent).await {
                     Ok(Some(true)) => {
+                        self.tell_nodes().await;
                         if let Some(committed) = sent.commit.take() {
                             self.settle(works, committed, began).await;
                         }
                         return;
                     }
-                    Ok(Some(false)) => sent = Sent::default(),
+                    Ok(Some(false)) => {
+                        self.roll_back_nodes().await;
+                        sent = Sent::default();
+                    }
                     // Some are void: what is left goes again.
                     Ok(None) => {
+                        self.roll_back_nodes().await;
                         sent = Sent::default();
                         continue;
                     }
@@ -279,6 +295,9 @@ impl Lane {
             if !matches!(failure, Failure::Lost(_)) {
                 sent.commit = None;
                 self.roll_back().await;
+            }
+            if sent.commit.is_none() {
+                self.roll_back_nodes().await;
             }
             match failure {
                 Failure::Lost(error) => {

@@ -23,6 +23,7 @@ mod part;
 mod pressure;
 mod run;
 mod session;
+mod settle;
 mod spill;
 mod split;
 mod systemd;

@@ -3,6 +3,8 @@
 use crate::config::{Into, Windows};
 use crate::inputs::Feeder;
 use crate::session::connect_control;
+use crate::settle;
+use crate::target::Way;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::connect::Connected;
 use inrush_sink::ledger::Ledger;
@@ -19,13 +21,22 @@ const SOON: Duration = Duration::from_secs(1);
 /// How often keys are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 
+/// When what is not done every time was done last.
+#[derive(Default)]
+struct Done {
+    /// Keys and dead letters forgotten.
+    forgot: Option<Instant>,
+    /// What dead processes have left on several servers ended.
+    settled: Option<Instant>,
+}
+
 /// Works until it is dropped.
 pub(crate) async fn run(feeder: Feeder, windows: Windows, tables: Vec<(String, Into)>) {
     let mut connection: Option<(Connected, Ledger)> = None;
-    let mut forgot: Option<Instant> = None;
+    let mut done = Done::default();
     loop {
         let every = windows.every.0;
-        let pause = match round(&feeder, &mut connection, windows, &tables, &mut forgot).await {
+        let pause = match round(&feeder, &mut connection, windows, &tables, &mut done).await {
             Ok(summarized) if summarized >= MANY_RANGES => every.min(SOON),
             Ok(_) => every,
             Err(error) => {
@@ -46,7 +57,7 @@ async fn round(
     connection: &mut Option<(Connected, Ledger)>,
     windows: Windows,
     tables: &[(String, Into)],
-    forgot: &mut Option<Instant>,
+    done: &mut Done,
 ) -> Result<u64> {
     let settings = &feeder.registry.settings;
     if connection.as_ref().is_none_or(|(connected, _)| connected.client.is_closed()) {
@@ -57,19 +68,27 @@ async fn round(
         *connection = Some((connected, ledger));
     }
     let Some((connected, ledger)) = connection else { return Ok(0) };
-    if forgot.is_none_or(|at| at.elapsed() > FORGET_EVERY) {
+    if done.forgot.is_none_or(|at| at.elapsed() > FORGET_EVERY) {
         let limits = &feeder.limits;
         ledger.forget_requests(&connected.client, limits.remember_keys.0.as_secs_f64()).await?;
         if let Some(keep) = limits.keep_dead_letters {
             ledger.forget_dead_letters(&connected.client, keep.0.as_secs_f64()).await?;
         }
-        *forgot = Some(Instant::now());
+        done.forgot = Some(Instant::now());
     }
     // Their windows are made before the first row comes.
     for (table, into) in tables {
         if let Err(error) = feeder.registry.find(table, into).await {
             tracing::debug!(table, error = error.fact(), "not looked after yet");
         }
+    }
+    let on_nodes = feeder.registry.all().iter().any(|target| target.way != Way::Here);
+    if on_nodes && done.settled.is_none_or(|at| at.elapsed() > settle::EVERY) {
+        if let Err(error) = settle::settle(connected, ledger, settings).await {
+            feeder.metrics.note_error(&error);
+            tracing::warn!(error = error.fact(), "what dead processes have left was not ended");
+        }
+        done.settled = Some(Instant::now());
     }
     let mut live = HashSet::new();
     let mut ahead = i64::MAX;
@@ -80,10 +99,10 @@ async fn round(
             let options = inrush_windows::Options::default();
             let client = &mut connected.client;
             match inrush_windows::maintain(client, ledger, target.root.relid, None, &options).await {
-                Ok(done) => {
-                    summarized += done.summarized;
-                    feeder.metrics.windows_retired.fetch_add(done.retired.len() as u64, Relaxed);
-                    for note in &done.notes {
+                Ok(maintained) => {
+                    summarized += maintained.summarized;
+                    feeder.metrics.windows_retired.fetch_add(maintained.retired.len() as u64, Relaxed);
+                    for note in &maintained.notes {
                         tracing::debug!(table = target.table.qualified(), note, "maintenance");
                     }
                 }

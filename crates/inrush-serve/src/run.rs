@@ -18,6 +18,7 @@ use crate::spill::{self, SpillLog};
 use crate::split::{self, Splitter};
 use crate::target::{Registry, Settings};
 use crate::{admin, maintain, systemd, waits};
+use inrush_cluster::NodeMap;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::conninfo::{self, ConnInfo};
 use std::sync::Arc;
@@ -131,6 +132,17 @@ fn start(config: &Config, switch: &Switch, only_drain: bool) -> Result<Stopped> 
     runtime.block_on(serve(config, conninfo, switch, &handle, only_drain))
 }
 
+/// What the registry must know of a process with this configuration.
+fn settings(config: &Config, conninfo: &ConnInfo) -> Result<Settings> {
+    Ok(Settings {
+        conninfo: conninfo.clone(),
+        ledger: config.server.ledger.clone(),
+        via: config.server.via,
+        bypass: config.server.bypass,
+        nodes: NodeMap::parse(&config.server.nodes)?,
+    })
+}
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
@@ -153,9 +165,7 @@ async fn serve(
     metrics.windows_ahead.store(-1, Relaxed);
     let memory = usize::try_from(config.limits.memory.0).unwrap_or(usize::MAX);
     let memory = Memory::new(memory);
-    let settings =
-        Settings { conninfo: conninfo.clone(), ledger: config.server.ledger.clone(), via: config.server.via };
-    let registry = Arc::new(Registry::new(settings));
+    let registry = Arc::new(Registry::new(settings(config, &conninfo)?));
 
     waits::start(&metrics.recorder, &conninfo, &metrics);
     let (gate, commits) = mpsc::unbounded_channel();
@@ -173,6 +183,7 @@ async fn serve(
                 ledger: config.server.ledger.clone(),
                 sync_commit: config.server.synchronous_commit,
                 extension: config.server.via == Via::Auto,
+                nodes: registry.settings.nodes.clone(),
                 batch: config.batch,
                 reject_limit: config.limits.rejects_per_minute,
                 memory: memory.clone(),
@@ -187,6 +198,7 @@ async fn serve(
             aborted: Arc::clone(&switch.aborted),
             gauge: metrics.recorder.lanes.add(),
             session: None,
+            nodes: None,
             lost: None,
         };
         lane_tasks.spawn(lane.run());

@@ -34,6 +34,8 @@ pub(crate) struct Session {
     /// Whether COMMIT is answered before the WAL has been flushed.
     pub asynchronous: bool,
     statements: HashMap<(u32, u64, WireFormat), Statement>,
+    /// Its number as a stream, once it decides units on several servers.
+    writer: Option<i64>,
     /// See [`Session::types_hold`].
     types: Statement,
 }
@@ -72,7 +74,30 @@ impl Session {
             .ok_or_else(|| Error::new(Code::Ledger, "the ledger could not be made"))?;
         let stream = StreamLedger::prepare(&ledger, &connected.client).await.map_err(server_error)?;
         let types = connected.client.prepare(OTHER_TYPES).await.map_err(server_error)?;
-        Ok(Session { connected, ledger, stream, backend, asynchronous, statements: HashMap::new(), types })
+        Ok(Session {
+            connected,
+            ledger,
+            stream,
+            backend,
+            asynchronous,
+            statements: HashMap::new(),
+            writer: None,
+            types,
+        })
+    }
+
+    /// Its number as a stream, by which others see whether it lives; and whether it has just been given it.
+    pub async fn writer(&mut self) -> Result<(i64, bool), Failure> {
+        if let Some(writer) = self.writer {
+            return Ok((writer, false));
+        }
+        let begun = self.ledger.begin_stream(&self.connected.client).await;
+        let writer = begun.map_err(|error| match error.code() {
+            Code::Connect | Code::ConnectionLost => Failure::Lost(error),
+            _ => Failure::Fatal(error),
+        })?;
+        self.writer = Some(writer);
+        Ok((writer, true))
     }
 
     /// What a failed statement means.

@@ -2,9 +2,11 @@
 
 mod registry;
 mod shape;
+mod way;
 
 pub(crate) use registry::{AHEAD, Registry, Settings, peek};
 pub(crate) use shape::{Shape, Wish, is_line_time};
+pub(crate) use way::{Nodes, Way, Ways};
 
 use inrush_core::{Table, quote_ident};
 use inrush_route::HashKind;
@@ -39,6 +41,7 @@ pub(crate) struct Target {
     /// The table itself.
     pub root: Arc<Leaf>,
     pub windows: Option<Windows>,
+    pub way: Way,
     pub session: inrush_encode::Session,
     /// Spreads tables over lanes.
     hash: u64,
@@ -88,6 +91,7 @@ impl Target {
         asked: &str,
         table: Table,
         windowed: Option<Windowed>,
+        way: Way,
         session: inrush_encode::Session,
         version: u64,
     ) -> Target {
@@ -119,7 +123,7 @@ impl Target {
             name: table.name.clone(),
             unlogged: table.unlogged,
             number: 0,
-            may_be_direct: windows.is_none(),
+            may_be_direct: windows.is_none() && way == Way::Here,
         });
         Target {
             key,
@@ -128,6 +132,7 @@ impl Target {
             table,
             root,
             windows,
+            way,
             session,
             version,
         }

@@ -190,7 +190,7 @@ fn unit(unit: &UnitStatus) -> Vec<String> {
         .map(|(node, guard)| if guard { format!("{node} (guard)") } else { node.to_owned() })
         .collect();
     vec![
-        unit.load.to_string(),
+        if unit.epoch == 0 { "stream".to_owned() } else { unit.load.to_string() },
         unit.gid.rsplit('_').next().unwrap_or_default().to_owned(),
         age(unit.age_seconds),
         if unit.committed { "committed" } else { "open" }.to_owned(),

@@ -176,6 +176,15 @@ impl Slots {
         Ok(session)
     }
 
+    /// Ends the sessions that have nothing under way.
+    pub fn leave_idle(&mut self) {
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::Here(session) if session.stand == Stand::Idle) {
+                *slot = Slot::Absent;
+            }
+        }
+    }
+
     /// Waits until a session is done with what it was given.
     pub async fn rest(&mut self, slot: usize) -> Result<(), Failure> {
         match std::mem::replace(&mut self.slots[slot], Slot::Absent) {

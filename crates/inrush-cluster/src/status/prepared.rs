@@ -141,8 +141,7 @@ async fn judge(
     let now = ledger.epoch(client, gid.load).await?;
     let over = now.is_none_or(|now| gid.epoch < now);
     // One that nobody works on is given up first.
-    let working =
-        !over && (gid.is_of_stream() || !ledger.connections(client, gid.load).await?.is_empty());
+    let working = !over && (gid.is_of_stream() || !ledger.connections(client, gid.load).await?.is_empty());
     let committed = ledger.is_decided(client, &gid.to_string()).await?;
     parts.sort_by_key(|part| part.guard);
     Ok(UnitStatus {

@@ -62,6 +62,10 @@ pub struct Server {
     pub synchronous_commit: Option<SyncCommit>,
     /// Never the extension's path, even where it is there.
     pub via: Via,
+    /// Rows of tables that are spread over several servers go straight to where they belong.
+    pub bypass: bool,
+    /// Other ways to these servers than those the coordinator knows: `HOST[:PORT]=HOST[:PORT]`.
+    pub nodes: Vec<String>,
     /// When rows are acknowledged. Without it: with several hosts in `to`, and a standby to be seen, when that has them.
     pub acknowledge: Option<Acknowledge>,
 }
@@ -84,6 +88,8 @@ impl Default for Server {
             lanes: 4,
             synchronous_commit: None,
             via: Via::Auto,
+            bypass: true,
+            nodes: Vec::new(),
             acknowledge: None,
         }
     }

@@ -1,6 +1,7 @@
 //! One attempt to commit a unit.
 
 use super::careful::Care;
+use super::nodes::first_for_nodes;
 use super::{Lane, Sent};
 use crate::origin::Kind;
 use crate::part::{Batch, LaneWork};
@@ -50,6 +51,8 @@ impl Lane {
         care: Care,
         sent: &mut Sent,
     ) -> Result<Committed, Failed> {
+        let of_nodes = |failure| Failed { failure, work: first_for_nodes(works) };
+        self.begin_nodes(works).await.map_err(of_nodes)?;
         let session = self.session.as_mut().ok_or_else(no_session)?;
         begin(session, works, sent).await?;
         let (offsets, requests) = moves(works);
@@ -66,14 +69,14 @@ impl Lane {
             Care::No => {
                 for group in groups(works) {
                     let first = *group.first().ok_or_else(no_session)?;
-                    let stored = copy_group(session, works, &group).await;
+                    let stored = self.store_group(works, &group).await;
                     stored.map_err(|failure| Failed { failure, work: Some(first.0) })?;
                 }
             }
             Care::Rows { immediate } => {
                 for (at, work) in works.iter().enumerate() {
                     for (number, batch) in work.batches.iter().enumerate() {
-                        let refused = session.copy_carefully(work, batch, immediate).await;
+                        let refused = self.copy_carefully(work, batch, immediate).await;
                         let refused = refused.map_err(|failure| Failed { failure, work: Some(at) })?;
                         committed.rows[at] -= refused.len() as u64;
                         for letter in refused {
@@ -84,6 +87,8 @@ impl Lane {
                 }
             }
         }
+        self.prepare_nodes().await.map_err(of_nodes)?;
+        let session = self.session.as_ref().ok_or_else(no_session)?;
         if !session.types_hold(works.iter().flat_map(|work| &work.batches)).await? {
             for (at, work) in works.iter().enumerate() {
                 if !session.types_hold(work.batches.iter()).await? {
@@ -114,7 +119,20 @@ impl Lane {
         })?;
         let bytes: usize = works.iter().map(LaneWork::bytes).sum();
         self.metrics.bytes_sent.fetch_add(bytes as u64, Relaxed);
+        self.tell_nodes().await;
         sent.commit.take().ok_or_else(no_session)
+    }
+
+    /// Stores the batches of a group where they belong.
+    async fn store_group(&mut self, works: &[LaneWork], group: &[(usize, usize)]) -> Result<(), Failure> {
+        let batches: Vec<&Batch> = group.iter().map(|(at, number)| &works[*at].batches[*number]).collect();
+        if self.scatter_group(&batches).await? {
+            return Ok(());
+        }
+        match &mut self.session {
+            Some(session) => copy_group(session, &batches).await,
+            None => Err(no_session().failure),
+        }
     }
 
     /// Offsets are not where the unit begins: finds out whose, and has those origins begin again.
@@ -266,22 +284,17 @@ fn groups(works: &[LaneWork]) -> Vec<Vec<(usize, usize)>> {
 }
 
 /// One COPY for the batches of a group, and one of text for the rows beside it.
-async fn copy_group(
-    session: &mut Session,
-    works: &[LaneWork],
-    group: &[(usize, usize)],
-) -> Result<(), Failure> {
-    let batches: Vec<&Batch> = group.iter().map(|(at, number)| &works[*at].batches[*number]).collect();
+async fn copy_group(session: &mut Session, batches: &[&Batch]) -> Result<(), Failure> {
     let Some(first) = batches.first() else { return Ok(()) };
     if batches.iter().any(|batch| !batch.messages.is_empty()) {
         let mut copy = session.start_copy(first, first.wire).await?;
-        let sent = send(&mut copy, first.wire, &batches).await;
+        let sent = send(&mut copy, first.wire, batches).await;
         sent.map_err(|e| session.copy_failure(first, first.wire, &e))?;
         copy.finish().await.map_err(|e| session.copy_failure(first, first.wire, &e))?;
     }
     if batches.iter().any(|batch| !batch.side.is_empty()) {
         let mut copy = session.start_copy(first, WireFormat::Text).await?;
-        for batch in &batches {
+        for batch in batches {
             let sent = copy.send(batch.side.clone()).await;
             sent.map_err(|e| session.copy_failure(first, WireFormat::Text, &e))?;
         }

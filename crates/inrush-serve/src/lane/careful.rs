@@ -4,11 +4,14 @@
 //! line in the server's error names the row, which becomes a dead letter, and the segment goes again without it. Errors
 //! that name no line are narrowed down by halving. A segment shrinks after a refusal and grows after a success.
 
+use super::Lane;
 use super::attempt::send;
+use super::nodes::{Carefully, no_session};
 use crate::part::{Batch, LaneWork};
 use crate::session::Session;
 use crate::split::row_texts;
 use bytes::Bytes;
+use inrush_cluster::Refused;
 use inrush_core::{Position, Reject, RejectOrigin};
 use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::{Failure, RowFailure};
@@ -37,7 +40,13 @@ impl Care {
     }
 }
 
-impl Session {
+/// Where the rows of a batch go.
+enum Into<'a> {
+    Table(&'a mut Session),
+    Nodes(Carefully<'a>),
+}
+
+impl Lane {
     /// Stores a batch but for the rows that the server refuses; gives those.
     pub(super) async fn copy_carefully(
         &mut self,
@@ -45,16 +54,108 @@ impl Session {
         batch: &Batch,
         immediate: bool,
     ) -> Result<Vec<DeadLetter>, Failure> {
-        self.execute("SAVEPOINT inrush_rows").await?;
-        let whole = self.copy_whole(batch, immediate).await;
+        let into = match (Carefully::of(&mut self.nodes, &self.aborted, batch), &mut self.session) {
+            (Some(nodes), _) => Into::Nodes(nodes),
+            (None, Some(session)) => Into::Table(session),
+            (None, None) => return Err(no_session()),
+        };
+        into.copy(work, batch, immediate).await
+    }
+}
+
+impl Into<'_> {
+    async fn copy(
+        mut self,
+        work: &LaneWork,
+        batch: &Batch,
+        immediate: bool,
+    ) -> Result<Vec<DeadLetter>, Failure> {
+        let whole = match &mut self {
+            Into::Table(session) => session.try_whole(batch, immediate).await?,
+            Into::Nodes(nodes) => nodes.whole(batch, immediate).await?,
+        };
         match whole {
+            Ok(()) => Ok(Vec::new()),
+            Err(_) => self.narrow(work, batch, immediate).await,
+        }
+    }
+
+    /// Stores the rows of a batch one segment after the other.
+    async fn narrow(
+        &mut self,
+        work: &LaneWork,
+        batch: &Batch,
+        immediate: bool,
+    ) -> Result<Vec<DeadLetter>, Failure> {
+        let rows = row_texts(&work.body, batch).map_err(Failure::Fatal)?;
+        let mut refused: Vec<Option<RowFailure>> = rows.iter().map(|_| None).collect();
+        let (mut at, mut segment) = (0, rows.len());
+        while at < rows.len() {
+            let end = rows.len().min(at + segment.max(1));
+            let sent: Vec<usize> = (at..end).filter(|row| refused[*row].is_none()).collect();
+            let text: Vec<u8> = sent.iter().flat_map(|row| rows[*row].text.iter().copied()).collect();
+            if sent.is_empty() {
+                at = end;
+                continue;
+            }
+            let stored = match self {
+                Into::Table(session) => session.try_text(batch, text, immediate).await?,
+                Into::Nodes(nodes) => nodes.text(text, sent.len(), immediate).await?,
+            };
+            match stored {
+                Ok(()) => {
+                    at = end;
+                    segment = segment.max(1).saturating_mul(4);
+                }
+                Err(Refused { row, refusal }) => match row.and_then(|row| sent.get(row)).copied() {
+                    Some(row) => {
+                        refused[row] = Some(refusal);
+                        segment = (segment / 4).max(MIN_SEGMENT);
+                    }
+                    None if sent.len() == 1 => refused[sent[0]] = Some(refusal),
+                    None => segment = (end - at) / 2,
+                },
+            }
+        }
+        let letters = rows.iter().zip(refused).filter_map(|(row, why)| why.map(|why| (row, why)));
+        Ok(letters.map(|(row, why)| letter(work, batch, row, why)).collect())
+    }
+}
+
+impl Session {
+    /// All rows of a batch in a savepoint, as they were encoded. The inner error is about a row.
+    async fn try_whole(&mut self, batch: &Batch, immediate: bool) -> Result<Result<(), Refused>, Failure> {
+        self.execute("SAVEPOINT inrush_rows").await?;
+        let copied = self.copy_whole(batch, immediate).await;
+        self.end_savepoint(copied).await
+    }
+
+    /// Some rows in a savepoint, as COPY text.
+    async fn try_text(
+        &mut self,
+        batch: &Batch,
+        text: Vec<u8>,
+        immediate: bool,
+    ) -> Result<Result<(), Refused>, Failure> {
+        self.execute("SAVEPOINT inrush_rows").await?;
+        let stored = match self.copy_text(batch, Bytes::from(text)).await {
+            Ok(()) => self.check_deferred(batch, immediate).await,
+            Err(failure) => Err(failure),
+        };
+        self.end_savepoint(stored).await
+    }
+
+    async fn end_savepoint(&self, copied: Result<(), Failure>) -> Result<Result<(), Refused>, Failure> {
+        match copied {
             Ok(()) => {
                 self.execute("RELEASE inrush_rows").await?;
-                Ok(Vec::new())
+                Ok(Ok(()))
             }
-            Err(Failure::Row(_)) => {
+            Err(Failure::Row(refusal)) => {
                 self.execute("ROLLBACK TO inrush_rows; RELEASE inrush_rows").await?;
-                self.narrow(work, batch, immediate).await
+                let line = refusal.line.filter(|_| refusal.line_exact);
+                let row = line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+                Ok(Err(Refused { row, refusal: *refusal }))
             }
             Err(other) => Err(other),
         }
@@ -86,55 +187,6 @@ impl Session {
             checked.map_err(|e| self.copy_failure(batch, WireFormat::Text, &e))?;
         }
         Ok(())
-    }
-
-    /// Stores the rows of a batch one segment after the other.
-    async fn narrow(
-        &mut self,
-        work: &LaneWork,
-        batch: &Batch,
-        immediate: bool,
-    ) -> Result<Vec<DeadLetter>, Failure> {
-        let rows = row_texts(&work.body, batch).map_err(Failure::Fatal)?;
-        let mut refused: Vec<Option<RowFailure>> = rows.iter().map(|_| None).collect();
-        let (mut at, mut segment) = (0, rows.len());
-        while at < rows.len() {
-            let end = rows.len().min(at + segment.max(1));
-            let sent: Vec<usize> = (at..end).filter(|row| refused[*row].is_none()).collect();
-            let text: Vec<u8> = sent.iter().flat_map(|row| rows[*row].text.iter().copied()).collect();
-            if sent.is_empty() {
-                at = end;
-                continue;
-            }
-            self.execute("SAVEPOINT inrush_rows").await?;
-            let stored = match self.copy_text(batch, Bytes::from(text)).await {
-                Ok(()) => self.check_deferred(batch, immediate).await,
-                Err(failure) => Err(failure),
-            };
-            match stored {
-                Ok(()) => {
-                    self.execute("RELEASE inrush_rows").await?;
-                    at = end;
-                    segment = segment.max(1).saturating_mul(4);
-                }
-                Err(Failure::Row(refusal)) => {
-                    self.execute("ROLLBACK TO inrush_rows; RELEASE inrush_rows").await?;
-                    let named = refusal.line.filter(|_| refusal.line_exact);
-                    let named = named.and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
-                    match named.and_then(|line| sent.get(line)).copied() {
-                        Some(row) => {
-                            refused[row] = Some(*refusal);
-                            segment = (segment / 4).max(MIN_SEGMENT);
-                        }
-                        None if sent.len() == 1 => refused[sent[0]] = Some(*refusal),
-                        None => segment = (end - at) / 2,
-                    }
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        let letters = rows.iter().zip(refused).filter_map(|(row, why)| why.map(|why| (row, why)));
-        Ok(letters.map(|(row, why)| letter(work, batch, row, why)).collect())
     }
 }
 

@@ -1,10 +1,10 @@
 //! `--check`: looks at everything a configuration names, takes nothing in, and changes nothing on the server.
 
-use super::server;
+use super::{server, settings};
 use crate::config::{Config, CreateTable, Into};
 use crate::inputs::http;
 use crate::session::connect_control;
-use crate::target::{AHEAD, Shape, Target, peek};
+use crate::target::{AHEAD, Settings, Shape, Target, peek};
 use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::catalog::{self, TableName};
 use inrush_sink::failure::server_error;
@@ -43,13 +43,19 @@ pub fn check(config: &Config) -> Result<Vec<String>> {
         let mut connected = connect_control(&conninfo).await?;
         let num = connected.server_version_num;
         lines.push(format!("server: ok, PostgreSQL {}.{}, {}", num / 10000, num % 10000, connected.host));
-        on_server(config, &mut connected.client, &mut lines).await?;
+        let settings = settings(config, &conninfo)?;
+        on_server(config, &settings, &mut connected.client, &mut lines).await?;
         Ok(lines)
     })
 }
 
 /// What is there of ledger and tables.
-async fn on_server(config: &Config, client: &mut Client, lines: &mut Vec<String>) -> Result<()> {
+async fn on_server(
+    config: &Config,
+    settings: &Settings,
+    client: &mut Client,
+    lines: &mut Vec<String>,
+) -> Result<()> {
     takes_rows(client).await?;
     // The server itself sees to it that nothing is changed. Not a setting of the session: behind a pooler that might
     // outlive it.
@@ -78,7 +84,7 @@ async fn on_server(config: &Config, client: &mut Client, lines: &mut Vec<String>
     for (name, into) in config.inputs() {
         lines.push(match &into.table {
             Some(table) if !table.contains('{') => {
-                format!("{name}: ok, {}", table_of(client, ledger.as_ref(), table, into).await?)
+                format!("{name}: ok, {}", table_of(client, settings, ledger.as_ref(), table, into).await?)
             }
             _ => format!("{name}: ok, tables are named by the input"),
         });
@@ -103,12 +109,19 @@ async fn takes_rows(client: &Client) -> Result<()> {
 }
 
 /// What will become of the rows of an input that names its table.
-async fn table_of(client: &Client, ledger: Option<&Ledger>, table: &str, into: &Into) -> Result<String> {
-    let (name, target) = peek(client, ledger, table, into).await?;
+async fn table_of(
+    client: &Client,
+    settings: &Settings,
+    ledger: Option<&Ledger>,
+    table: &str,
+    into: &Into,
+) -> Result<String> {
+    let (name, target) = peek(client, settings, ledger, table, into).await?;
     match (target, &into.create) {
         (Some(target), _) => {
             Shape::names_fit(&target, into)?;
-            Ok(format!("into {} ({})", target.table.qualified(), kind(&target)))
+            let way = target.way.describe().map_or(String::new(), |how| format!(", {how}"));
+            Ok(format!("into {} ({}){way}", target.table.qualified(), kind(&target)))
         }
         (None, Some(create)) => {
             may_make_table(client, &name, create, into).await?;

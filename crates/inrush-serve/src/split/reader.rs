@@ -145,7 +145,7 @@ impl Reader {
         if target.version == self.target.version {
             return true;
         }
-        if target.table != self.target.table {
+        if target.table != self.target.table || !target.way.takes_the_same_rows(&self.target.way) {
             return false;
         }
         self.target = Arc::clone(target);
@@ -327,8 +327,10 @@ impl Reader {
         });
         // A parent takes rows whose values could not be read here: binary would be unsure of most.
         let is_parent = self.target.windows.is_some() && leaf.relid == self.target.root.relid;
-        let binary =
-            !is_parent && columns.iter().all(|c| copy_binary::CopyBinary::supports_column(&c.ty, c.typmod));
+        let text = self.target.way.nodes().is_some_and(|nodes| nodes.text.is_some());
+        let binary = !is_parent
+            && !text
+            && columns.iter().all(|c| copy_binary::CopyBinary::supports_column(&c.ty, c.typmod));
         let writer = match direct {
             Some(writer) => writer,
             None if binary => LeafWriter {

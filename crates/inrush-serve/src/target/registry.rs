@@ -1,9 +1,11 @@
 //! Finds tables on the server and remembers them.
 
-use super::{Leaf, Target};
+use super::{Leaf, Target, Way, Ways};
 use crate::config::{CreateTable, Into, Via};
 use crate::session::connect_control;
-use inrush_core::{Code, Error, Result, quote_ident};
+use crate::settle::settle;
+use inrush_cluster::NodeMap;
+use inrush_core::{Code, Error, Result, Table, quote_ident};
 use inrush_encode::frames::FrameLayout;
 use inrush_sink::catalog::{self, TableName, direct};
 use inrush_sink::connect::Connected;
@@ -11,7 +13,7 @@ use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::Ledger;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,10 @@ pub(crate) struct Settings {
     pub conninfo: ConnInfo,
     pub ledger: String,
     pub via: Via,
+    /// Whether rows may go past a coordinator.
+    pub bypass: bool,
+    /// Other ways to nodes.
+    pub nodes: NodeMap,
 }
 
 /// A layout, or that there is none, of a leaf and a list of columns.
@@ -40,6 +46,8 @@ pub(crate) struct Registry {
     absent: Mutex<HashMap<String, (Instant, String)>>,
     layouts: Mutex<Layouts>,
     versions: AtomicU64,
+    /// Whether what dead processes have left was looked for.
+    settled: AtomicBool,
 }
 
 /// The connection that looks and alters.
@@ -47,6 +55,7 @@ pub(crate) struct Control {
     pub connected: Connected,
     pub ledger: Ledger,
     has_extension: bool,
+    encoding: String,
     session: inrush_encode::Session,
 }
 
@@ -69,7 +78,7 @@ impl Control {
         if has_extension {
             connected.client.batch_execute(direct::LOAD_LIBRARY).await.map_err(server_error)?;
         }
-        Ok(Control { connected, ledger, has_extension, session })
+        Ok(Control { connected, ledger, has_extension, encoding: facts.server_encoding, session })
     }
 }
 
@@ -82,6 +91,7 @@ impl Registry {
             absent: Mutex::default(),
             layouts: Mutex::default(),
             versions: AtomicU64::new(1),
+            settled: AtomicBool::new(false),
         }
     }
 
@@ -141,7 +151,7 @@ impl Registry {
         let mut control = self.control().await?;
         // Another part may have had it looked at meanwhile.
         let table_name = table_name(name, into)?;
-        let Control { connected, ledger, session, .. } = &mut *control;
+        let Control { connected, ledger, encoding, session, .. } = &mut *control;
         let found = match catalog::find(&connected.client, &table_name).await? {
             Some(found) => found,
             None => match &into.create {
@@ -153,8 +163,19 @@ impl Registry {
             },
         };
         let windowed = inrush_windows::read(&connected.client, ledger, found.table.oid).await?;
+        let known = self.known(&key(name, into));
+        let known = known.as_ref().map(|target| &target.way);
+        let special = special(&found.table, windowed.as_ref());
+        let way = self.ways(encoding, *session).of(&connected.client, &found.table, special, known).await?;
+        say(&found.table, &way, known);
+        if way != Way::Here && !self.settled.load(Relaxed) {
+            // What is prepared would keep rows with the same keys waiting.
+            settle(connected, ledger, &self.settings).await?;
+            self.settled.store(true, Relaxed);
+        }
         let version = self.versions.fetch_add(1, Relaxed);
-        let target = Arc::new(Target::new(key(name, into), name, found.table, windowed, *session, version));
+        let target =
+            Arc::new(Target::new(key(name, into), name, found.table, windowed, way, *session, version));
         check_class(&target, into)?;
         let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
         targets.insert(target.key.clone(), Arc::clone(&target));
@@ -164,14 +185,19 @@ impl Registry {
     /// Looks at a table that is known. `None` if it is gone.
     pub async fn look_again(&self, target: &Target) -> Result<Option<Arc<Target>>> {
         let mut control = self.control().await?;
-        let Control { connected, ledger, session, .. } = &mut *control;
+        let Control { connected, ledger, encoding, session, .. } = &mut *control;
         let name = TableName { schema: Some(target.table.schema.clone()), name: target.table.name.clone() };
         let Some(found) = catalog::find(&connected.client, &name).await? else {
             self.targets.write().unwrap_or_else(PoisonError::into_inner).remove(&target.key);
             return Ok(None);
         };
         let windowed = inrush_windows::read(&connected.client, ledger, found.table.oid).await?;
+        let special = special(&found.table, windowed.as_ref());
+        let ways = self.ways(encoding, *session);
+        let way = ways.of(&connected.client, &found.table, special, Some(&target.way)).await?;
+        say(&found.table, &way, Some(&target.way));
         let same = found.table == target.table
+            && way == target.way
             && windowed.as_ref() == target.windows.as_ref().map(|windows| &windows.windowed);
         let mut targets = self.targets.write().unwrap_or_else(PoisonError::into_inner);
         if same && let Some(known) = targets.get(&target.key) {
@@ -183,11 +209,17 @@ impl Registry {
             &target.asked,
             found.table,
             windowed,
+            way,
             *session,
             version,
         ));
         targets.insert(target.key.clone(), Arc::clone(&target));
         Ok(Some(target))
+    }
+
+    fn ways<'a>(&'a self, encoding: &'a str, session: inrush_encode::Session) -> Ways<'a> {
+        let Settings { conninfo, nodes, bypass, .. } = &self.settings;
+        Ways { conninfo, map: nodes, bypass: *bypass, encoding, session }
     }
 
     /// Adds columns to a table, and gives it as it is then. ALTER TABLE waits for everybody who uses the table, and
@@ -312,6 +344,30 @@ impl Registry {
     }
 }
 
+/// Why the rows of a table do not go to nodes, wherever these are.
+fn special(table: &Table, windowed: Option<&inrush_windows::Windowed>) -> Option<&'static str> {
+    match windowed {
+        Some(_) => Some("it has windows"),
+        None if table.unlogged => Some("it is unlogged: a crash of a node would empty it and not the ledger"),
+        None => None,
+    }
+}
+
+/// Logs the way of a table's rows when it is another than it was.
+fn say(table: &Table, way: &Way, known: Option<&Way>) {
+    if known == Some(way) {
+        return;
+    }
+    let name = table.qualified();
+    match (way.describe(), known) {
+        (Some(how), _) => tracing::info!(table = name, "its rows go {how}"),
+        (None, Some(Way::Nodes(_) | Way::Coordinator(_))) => {
+            tracing::info!(table = name, "its rows are on this server now");
+        }
+        (None, _) => {}
+    }
+}
+
 /// What tables are known by: the same name may be in several schemas.
 fn key(name: &str, into: &Into) -> String {
     format!("{}\0{name}", into.schema.as_deref().unwrap_or_default())
@@ -345,6 +401,7 @@ fn table_name(name: &str, into: &Into) -> Result<TableName> {
 /// The table of a name for who only looks: nothing is made, nothing is remembered. Without a ledger it has no windows.
 pub(crate) async fn peek(
     client: &tokio_postgres::Client,
+    settings: &Settings,
     ledger: Option<&Ledger>,
     name: &str,
     into: &Into,
@@ -356,7 +413,17 @@ pub(crate) async fn peek(
         None => None,
     };
     let session = inrush_encode::Session::from_settings("UTC", "postgres", "on");
-    let target = Target::new(key(name, into), name, found.table, windowed, session, 0);
+    let encoding = catalog::facts(client).await?.server_encoding;
+    let ways = Ways {
+        conninfo: &settings.conninfo,
+        map: &settings.nodes,
+        bypass: settings.bypass,
+        encoding: &encoding,
+        session,
+    };
+    let special = special(&found.table, windowed.as_ref());
+    let way = ways.of(client, &found.table, special, None).await?;
+    let target = Target::new(key(name, into), name, found.table, windowed, way, session, 0);
     check_class(&target, into)?;
     Ok((table_name, Some(target)))
 }

@@ -53,7 +53,7 @@ fn target(windows: Vec<Window>, retired_to: i64, version: u64) -> Arc<Target> {
         overflow: Some(WindowLeaf { relid: 9, schema: "public".into(), name: "t_late".into(), lane: 0 }),
     };
     let session = inrush_encode::Session::from_settings("UTC", "postgres", "on");
-    Arc::new(Target::new("t".into(), "t", table, Some(windowed), session, version))
+    Arc::new(Target::new("t".into(), "t", table, Some(windowed), Way::Here, session, version))
 }
 
 /// The leaf's OID and the number in its window of a row with this key, at 2001-01-01 00:30.
