@@ -5,3 +5,4 @@
 mod kinds;
 mod movers;
 mod server;
+mod streams;

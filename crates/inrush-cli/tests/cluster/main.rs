@@ -8,9 +8,17 @@ mod harness;
 
 mod bounds;
 mod citus;
+#[allow(dead_code)] // shared with tests/streams, which uses all of it
+#[path = "../streams/client.rs"]
+mod client;
 mod durable;
 mod killed;
 mod loads;
 mod marks;
+#[allow(dead_code)] // as above
+#[path = "../streams/process.rs"]
+mod process;
+mod serve;
 mod stock;
 mod story;
+mod streams;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mover {
+pub(super) enum Mover {
     MoveBlocking,
     MoveLogical,
     SplitBlocking,
@@ -21,7 +21,7 @@ enum Mover {
     Undistribute,
 }
 
-const MOVERS: [Mover; 6] = [
+pub(super) const MOVERS: [Mover; 6] = [
     Mover::MoveBlocking,
     Mover::MoveLogical,
     Mover::SplitBlocking,
@@ -32,7 +32,7 @@ const MOVERS: [Mover; 6] = [
 
 impl Mover {
     /// Does it to some shard of `t`, or to the table; gives what it was, and how long it took.
-    fn run(self, place: &dyn Place) -> String {
+    pub(super) fn run(self, place: &dyn Place) -> String {
         let mode = if matches!(self, Mover::MoveLogical | Mover::SplitLogical) {
             "force_logical"
         } else {
@@ -76,7 +76,7 @@ impl Mover {
     }
 }
 
-fn table(citus: &Citus) {
+pub(super) fn table(citus: &Citus) {
     citus.sql(
         "DROP TABLE IF EXISTS t; DROP SCHEMA IF EXISTS inrush_ledger CASCADE; SET citus.shard_count = 4;
          CREATE TABLE t (id int PRIMARY KEY, info text); SELECT create_distributed_table('t', 'id', colocate_with := 'none')",
