@@ -123,7 +123,7 @@ impl Node {
         settings: &[(String, String)],
     ) -> Result<NodeSession> {
         let said = |error: Error| {
-            error.hint(format!("This is node {self}. If it is reached otherwise from here: --node HOST:PORT=HOST:PORT; to go through the coordinator: --no-bypass."))
+            error.hint(format!("This is node {self}. If it is reached otherwise from here: --node HOST:PORT=HOST:PORT; to go through the coordinator: --no-bypass. In a configuration: server.nodes, server.bypass."))
         };
         let connected = connect(&self.conninfo(coordinator, map)?, application).await.map_err(said)?;
         let client = &connected.client;

@@ -26,7 +26,7 @@ use crate::{Found, Gid, Guard, Guarded, NodeMap, Place, Topology, application};
 use ending::Doubt;
 use fill::Pool;
 use inrush_core::{Code, Column, Error, Result, Table};
-use inrush_encode::frames::{BlockWriter, FrameLayout, append_frame};
+use inrush_encode::frames::{BlockWriter, append_frame};
 use inrush_sink::connect::Backend;
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::copy::WireFormat;
@@ -94,7 +94,7 @@ pub struct Reach {
     pub ending: Ending,
     /// Settings that decide what text means, for sessions on nodes.
     pub settings: Vec<(String, String)>,
-    /// Whether sessions on nodes load the extension's library.
+    /// Whether sessions on nodes load the extension's library, if it is there.
     pub direct: bool,
     /// How long a node that has to be told is waited for.
     pub patience: Duration,
@@ -126,8 +126,8 @@ pub struct RowShape {
     pub fills: Arc<Vec<Fill>>,
     /// Format of the rows that are not text.
     pub wire: WireFormat,
-    /// The layout of frames, where they are sent.
-    pub layout: Option<Arc<FrameLayout>>,
+    /// Makes blocks of frames, where these are sent.
+    pub blocks: Option<BlockWriter>,
 }
 
 impl RowShape {
@@ -175,7 +175,6 @@ struct Shaped {
     names: Arc<Vec<String>>,
     router: Router,
     pool: Pool,
-    blocks: Option<BlockWriter>,
 }
 
 /// The part of a lane that knows nodes.
@@ -273,7 +272,6 @@ impl Scatter {
             names: Arc::new(shape.names()),
             router,
             pool: Pool::default(),
-            blocks: shape.layout.as_deref().map(BlockWriter::new),
             shape,
         });
         Ok(self.shapes.len() - 1)
@@ -497,7 +495,7 @@ impl Scatter {
             place: Arc::clone(&bound.places[place]),
             columns: Arc::clone(&shaped.names),
             format,
-            blocks: shaped.blocks.clone(),
+            blocks: shaped.shape.blocks.clone(),
             bytes,
         };
         let slot = bound.slots[bound.places[place].node];

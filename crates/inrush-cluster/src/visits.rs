@@ -1,7 +1,9 @@
 //! What nodes are asked before rows are sent to them.
 
-use crate::{Kind, Node, NodeMap, NodeSession, Place, Topology};
+use crate::{Kind, Map, Node, NodeMap, NodeSession, Place, Topology};
 use inrush_core::{Code, Column, Error, Result, Table, TypeKind};
+use inrush_encode::frames::FrameLayout;
+use inrush_sink::catalog::direct::{IS_THERE, LOAD_LIBRARY, plan_of};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use tokio_postgres::Client;
@@ -72,6 +74,47 @@ impl<'a> Visits<'a> {
             }
         }
         Ok(Said { prepares: Some(least), same_types })
+    }
+}
+
+impl Visits<'_> {
+    /// How the nodes want rows with these columns in frames, the same for all places. `None`: a node has no extension. The
+    /// inner error says why rows cannot go in frames.
+    pub async fn layout(
+        &mut self,
+        columns: &[&str],
+    ) -> Result<std::result::Result<Option<FrameLayout>, String>> {
+        let topology = self.topology;
+        if matches!(topology.map, Map::Ranges(_)) {
+            return Ok(Err("partitions are by range".into()));
+        }
+        let mut first: Option<FrameLayout> = None;
+        for number in 0..topology.nodes.len() {
+            let client = self.node(number).await?;
+            let there = client.query_one(&format!("SELECT {IS_THERE}"), &[]).await.map_err(server_error)?;
+            if !there.get::<_, bool>(0) {
+                return Ok(Ok(None));
+            }
+            client.batch_execute(LOAD_LIBRARY).await.map_err(server_error)?;
+            for place in topology.places.iter().filter(|place| place.node == number) {
+                let names: Vec<&str> = columns.iter().map(|column| place.column(column)).collect();
+                let layout = FrameLayout::parse(&plan_of(client, &place.qualified(), &names).await?)?;
+                if let Some(refusal) = layout.refusal {
+                    return Ok(Err(format!("{} ({})", refusal.code, refusal.detail)));
+                }
+                if !layout.enums().is_empty() || !place.renamed.is_empty() {
+                    return Ok(Err("enums and columns of other names differ from node to node".into()));
+                }
+                match &first {
+                    None => first = Some(layout),
+                    Some(first) if first.fingerprint == layout.fingerprint => {}
+                    Some(_) => {
+                        return Ok(Err(format!("{} is laid out otherwise than others", place.qualified())));
+                    }
+                }
+            }
+        }
+        Ok(Ok(first))
     }
 }
 

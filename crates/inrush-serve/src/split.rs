@@ -276,7 +276,7 @@ impl Splitter {
         if !reader.can_write(leaf) {
             let (target, shape) = (Arc::clone(&reader.target), Arc::clone(&reader.shape));
             let layout = self.wait_for(body, |registry, handle| {
-                handle.block_on(registry.layout(reader.leaf(leaf), &target, &shape.names, shape.id))
+                handle.block_on(registry.layout(reader.leaf(leaf), &target, &shape))
             })?;
             reader.prepare(leaf, layout);
         }

@@ -123,7 +123,11 @@ impl Target {
             name: table.name.clone(),
             unlogged: table.unlogged,
             number: 0,
-            may_be_direct: windows.is_none() && way == Way::Here,
+            may_be_direct: match &way {
+                Way::Here => windows.is_none(),
+                Way::Nodes(nodes) => nodes.text.is_none(),
+                Way::Coordinator(_) => false,
+            },
         });
         Target {
             key,

@@ -11,6 +11,7 @@ mod citus;
 #[allow(dead_code)] // shared with tests/streams, which uses all of it
 #[path = "../streams/client.rs"]
 mod client;
+mod direct;
 mod durable;
 mod killed;
 mod loads;

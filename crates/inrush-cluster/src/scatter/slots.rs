@@ -4,7 +4,7 @@ use super::session::{Send, Session, Stand};
 use super::{Ending, Reach, lost};
 use crate::{Node, NodeSession};
 use inrush_core::{Code, Error, Result};
-use inrush_sink::catalog::direct::LOAD_LIBRARY;
+use inrush_sink::catalog::direct::load_library_if_there;
 use inrush_sink::failure::Failure;
 use inrush_sink::ledger::Ledger;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl Slots {
             session.connected.commit_for_good().await.map_err(lost)?;
         }
         if self.reach.direct {
-            let loaded = session.connected.client.batch_execute(LOAD_LIBRARY).await;
+            let loaded = load_library_if_there(&session.connected.client).await;
             loaded.map_err(|error| session.connected.failure(&error))?;
         }
         Ok(session)

@@ -90,7 +90,7 @@ pub(crate) async fn choose(
         as_text(plan, why);
     }
     plan.extension_missing = false;
-    if let Some(why) = extension::choose(options, &topology, &mut visits, &fills, plan).await? {
+    if let Some(why) = extension::choose(options, &mut visits, &fills, plan).await? {
         plan.path_reason = format!("{}; not direct: {why}", plan.path_reason);
     }
     // Its waits are those of the coordinator, which has nothing to do.

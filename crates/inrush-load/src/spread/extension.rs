@@ -4,18 +4,15 @@ use crate::direct::without_server;
 use crate::feed::columns_of;
 use crate::options::{Options, Via};
 use crate::plan::{Plan, WirePath};
-use inrush_cluster::{Fill, Map, Topology, Visits};
+use inrush_cluster::{Fill, Visits};
 use inrush_core::Result;
 use inrush_encode::frames::{FrameEncoder, FrameLayout};
-use inrush_sink::catalog::direct::{IS_THERE, LOAD_LIBRARY, plan_of};
-use inrush_sink::failure::server_error;
 use std::sync::Arc;
 
 /// Takes the way if every node has the extension and all places take the same frames. Gives why not, where that is worth
 /// a word.
 pub(super) async fn choose(
     options: &Options,
-    topology: &Topology,
     visits: &mut Visits<'_>,
     fills: &[Arc<Vec<Fill>>],
     plan: &mut Plan,
@@ -26,9 +23,6 @@ pub(super) async fn choose(
     if fills.iter().any(|fills| !fills.is_empty()) {
         return Ok(Some("the coordinator fills columns".into()));
     }
-    if matches!(topology.map, Map::Ranges(_)) {
-        return Ok(Some("partitions are by range".into()));
-    }
     if plan.inputs.iter().any(|input| input.columnar.is_some()) {
         return Ok(Some("inputs with columns are routed by their rows in COPY binary".into()));
     }
@@ -36,32 +30,11 @@ pub(super) async fn choose(
         return Ok(Some(why));
     }
     let mut layouts: Vec<FrameLayout> = Vec::new();
-    for number in 0..topology.nodes.len() {
-        let client = visits.node(number).await?;
-        let there = client.query_one(&format!("SELECT {IS_THERE}"), &[]).await.map_err(server_error)?;
-        if !there.get::<_, bool>(0) {
-            return Ok(None);
-        }
-        client.batch_execute(LOAD_LIBRARY).await.map_err(server_error)?;
-        for place in topology.places.iter().filter(|place| place.node == number) {
-            for (shape_number, shape) in plan.shapes.iter().enumerate() {
-                let names: Vec<&str> =
-                    shape.columns.iter().map(|column| place.column(&column.name)).collect();
-                let layout = FrameLayout::parse(&plan_of(client, &place.qualified(), &names).await?)?;
-                if let Some(refusal) = layout.refusal {
-                    return Ok(Some(format!("{} ({})", refusal.code, refusal.detail)));
-                }
-                if !layout.enums().is_empty() || !place.renamed.is_empty() {
-                    return Ok(Some("enums and columns of other names differ from node to node".into()));
-                }
-                match layouts.get(shape_number) {
-                    None => layouts.push(layout),
-                    Some(first) if first.fingerprint == layout.fingerprint => {}
-                    Some(_) => {
-                        return Ok(Some(format!("{} is laid out otherwise than others", place.qualified())));
-                    }
-                }
-            }
+    for shape in &plan.shapes {
+        match visits.layout(&shape.names()).await? {
+            Ok(Some(layout)) => layouts.push(layout),
+            Ok(None) => return Ok(None),
+            Err(why) => return Ok(Some(why)),
         }
     }
     for input in &plan.inputs {

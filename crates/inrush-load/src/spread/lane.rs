@@ -9,6 +9,7 @@ use crate::session::GONE;
 use crate::unit::{Mends, Unit};
 use inrush_cluster::{Begun, Drive, Reach, RowShape, Scatter, Watch, Writer};
 use inrush_core::{Code, Error, Result};
+use inrush_encode::frames::BlockWriter;
 use inrush_sink::failure::Failure;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,7 +62,7 @@ fn row_shapes<'p>(plan: &'p Plan, spread: &'p SpreadPlan) -> impl Iterator<Item 
         columns: shape.columns.clone(),
         fills: Arc::clone(fills),
         wire: plan.wire_of(number),
-        layout: plan.layouts.get(number).cloned(),
+        blocks: plan.layouts.get(number).map(|layout| BlockWriter::new(layout)),
     })
 }
 

@@ -70,6 +70,9 @@ impl Into<'_> {
         batch: &Batch,
         immediate: bool,
     ) -> Result<Vec<DeadLetter>, Failure> {
+        if batch.wire == WireFormat::Direct && matches!(self, Into::Nodes(_)) {
+            return self.narrow(work, batch, immediate).await;
+        }
         let whole = match &mut self {
             Into::Table(session) => session.try_whole(batch, immediate).await?,
             Into::Nodes(nodes) => nodes.whole(batch, immediate).await?,

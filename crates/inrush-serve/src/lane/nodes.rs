@@ -31,14 +31,21 @@ const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 /// of these can see.
 const LOCK_TIMEOUT: &str = "10s";
 
+/// OID of the table, shape of the rows and their format.
+type ShapeKey = (u32, u64, WireFormat);
+
+fn shape_key(batch: &Batch) -> ShapeKey {
+    (batch.target.root.relid, batch.shape.id, batch.wire)
+}
+
 /// What a lane knows of nodes.
 pub(crate) struct LaneNodes {
     scatter: Scatter,
     /// Tables by OID, with their number in the scatter; none where rows cannot go to nodes any more: until the table is
     /// looked at again, they go into it.
     tables: HashMap<u32, (Arc<Nodes>, Option<usize>)>,
-    /// By OID of the table and shape, the number in the scatter; none where its rows cannot go to nodes.
-    shapes: HashMap<(u32, u64), Option<usize>>,
+    /// The number in the scatter; none where its rows cannot go to nodes.
+    shapes: HashMap<ShapeKey, Option<usize>>,
     /// Whether the unit under way has rows for nodes.
     at_work: bool,
 }
@@ -96,7 +103,7 @@ impl LaneNodes {
             ledger: session.ledger.clone(),
             ending: Ending::TwoPhase,
             settings: of_session,
-            direct: false,
+            direct: settings.extension,
             patience: PATIENCE,
             gone: GONE,
         };
@@ -133,20 +140,26 @@ impl LaneNodes {
 
     /// Makes the shapes of a unit known, behind the guard: what the coordinator fills may have become another.
     async fn learn_shapes(&mut self, client: &Client, works: &[LaneWork]) -> Result<(), Failure> {
-        let mut seen: Vec<(u32, u64)> = Vec::new();
+        let mut seen: Vec<ShapeKey> = Vec::new();
         for batch in works.iter().flat_map(|work| &work.batches) {
-            let key = (batch.target.root.relid, batch.shape.id);
+            let key = shape_key(batch);
             let Some((nodes, Some(table))) = self.tables.get(&key.0).filter(|_| !seen.contains(&key)) else {
                 continue;
             };
             seen.push(key);
             let (kind, columns) = (nodes.aim.topology.kind, &batch.shape.columns);
             let filled = fills(client, &batch.target.table, columns, kind).await.map_err(of_error)?;
+            if batch.wire == WireFormat::Direct && !filled.is_empty() {
+                // Frames have no room for them.
+                self.shapes.insert(key, None);
+                continue;
+            }
             let learned = match self.shapes.get(&key).copied().flatten() {
                 Some(shape) => self.scatter.fill(shape, filled).map(|()| shape),
                 None => {
                     let (columns, fills) = (columns.clone(), Arc::new(filled));
-                    let shape = RowShape { columns, fills, wire: batch.wire, layout: None };
+                    let blocks = batch.blocks.clone();
+                    let shape = RowShape { columns, fills, wire: batch.wire, blocks };
                     self.scatter.add_shape(*table, shape)
                 }
             };
@@ -196,7 +209,7 @@ impl LaneNodes {
         let relid = batch.target.root.relid;
         batch.target.way.nodes()?;
         self.tables.get(&relid)?.1?;
-        *self.shapes.get(&(relid, batch.shape.id))?
+        *self.shapes.get(&shape_key(batch))?
     }
 }
 
@@ -238,7 +251,16 @@ impl Lane {
     /// Stores the batches of a group on their nodes. `false`: they do not go there.
     pub(super) async fn scatter_group(&mut self, batches: &[&Batch]) -> Result<bool, Failure> {
         let (Some(nodes), Some(session)) = (&mut self.nodes, &self.session) else { return Ok(false) };
-        let Some(shape) = batches.first().and_then(|first| nodes.shape(first)) else { return Ok(false) };
+        let Some(first) = batches.first() else { return Ok(false) };
+        let Some(shape) = nodes.shape(first) else {
+            if first.wire == WireFormat::Direct && first.target.way.nodes().is_some() {
+                // They have the hash of their key in front. Whoever has the rows sends them again, and they are encoded for
+                // where they go now.
+                let fact = "rows were encoded for nodes that do not take them any more";
+                return Err(Failure::Fatal(Error::new(Code::ConnectionLost, fact)));
+            }
+            return Ok(false);
+        };
         let (client, looks) = (&session.connected.client, looks(&self.aborted));
         for batch in batches {
             for message in &batch.messages {

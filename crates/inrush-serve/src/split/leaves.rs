@@ -78,6 +78,8 @@ impl Leaves {
         self.met.retain_mut(|met| match now(met.leaf.relid) {
             Some(leaf) => {
                 met.leaf = Arc::clone(leaf);
+                // The server may want its frames otherwise by now.
+                met.writer = met.writer.take().filter(|writer| writer.wire != WireFormat::Direct);
                 true
             }
             None => false,

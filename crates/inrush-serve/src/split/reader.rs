@@ -11,6 +11,7 @@ use crate::metrics::unix_micros;
 use crate::part::{Batch, Body, Reading};
 use crate::target::{Leaf, Shape, Target, Wish, instant};
 use bytes::Bytes;
+use inrush_cluster::KeyedFrames;
 use inrush_core::{BadRecord, Code, Error, FieldSource, Fields, Record, Result};
 use inrush_decode::line::{self, LineDecoder};
 use inrush_decode::{Decoder, Step, csv, ndjson};
@@ -322,7 +323,13 @@ impl Reader {
         let session = &self.target.session;
         let direct = layout.and_then(|layout| {
             let encoder = FrameEncoder::new(&layout, &self.shape.names, &columns, session).ok()?;
-            let encoder: Box<dyn RowEncoder> = Box::new(encoder);
+            let encoder: Box<dyn RowEncoder> = match self.target.way.nodes() {
+                Some(nodes) => {
+                    let (topology, named) = (&nodes.aim.topology, &self.shape.columns);
+                    Box::new(KeyedFrames::new(topology, named, &columns, *session, encoder).ok()?)
+                }
+                None => Box::new(encoder),
+            };
             Some(LeafWriter { encoder, wire: WireFormat::Direct, blocks: Some(BlockWriter::new(&layout)) })
         });
         // A parent takes rows whose values could not be read here: binary would be unsure of most.
@@ -411,7 +418,8 @@ pub(crate) const MESSAGE: usize = BLOCK + BLOCK / 8;
 /// Makes messages of what is open.
 fn flush(batch: &mut Batch, buffers: &Buffers) {
     let open = std::mem::take(&mut batch.open);
-    match &batch.blocks {
+    // Frames for nodes go into blocks when their place is known.
+    match batch.blocks.as_ref().filter(|_| batch.target.way.nodes().is_none()) {
         Some(writer) => batch.messages.extend(writer.seal(open).into_iter().map(|one| buffers.lend(one))),
         None if open.is_empty() => {}
         None => batch.messages.push(buffers.lend(open)),

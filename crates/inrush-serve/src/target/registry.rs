@@ -1,6 +1,6 @@
 //! Finds tables on the server and remembers them.
 
-use super::{Leaf, Target, Way, Ways};
+use super::{Leaf, Shape, Target, Way, Ways};
 use crate::config::{CreateTable, Into, Via};
 use crate::session::connect_control;
 use crate::settle::settle;
@@ -286,22 +286,24 @@ impl Registry {
         &self,
         leaf: &Leaf,
         target: &Target,
-        names: &[String],
-        shape: u64,
+        shape: &Shape,
     ) -> Result<Option<Arc<FrameLayout>>> {
         if !leaf.may_be_direct || self.settings.via == Via::Copy {
             return Ok(None);
         }
-        let key = (leaf.relid, shape);
+        let key = (leaf.relid, shape.id);
         if let Some(known) = self.layouts.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.clone());
         }
         let control = self.control().await?;
-        let layout = if control.has_extension {
+        let layout = if let Way::Nodes(nodes) = &target.way {
+            let Settings { conninfo, nodes: map, .. } = &self.settings;
+            nodes.layout(&control.connected.client, conninfo, map, shape).await?
+        } else if control.has_extension {
             let client = &control.connected.client;
             let mut table = target.table.clone();
             table.oid = leaf.relid;
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let names = shape.column_names();
             let mut layout = FrameLayout::parse(&direct::plan(client, &table, &names).await?)?;
             match &layout.refusal {
                 Some(refusal) => {

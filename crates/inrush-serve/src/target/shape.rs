@@ -137,6 +137,11 @@ impl Shape {
         Ok(Shape { columns, sources, names, id })
     }
 
+    /// The names, as SQL is made of them.
+    pub fn column_names(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
+    }
+
     /// As encoders take them.
     pub fn encode_columns(&self) -> Vec<EncodeColumn> {
         let columns = self.columns.iter().zip(&self.sources);

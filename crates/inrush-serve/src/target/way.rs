@@ -1,7 +1,9 @@
 //! Whether the rows of a table go straight to the nodes that they belong on.
 
-use inrush_cluster::{Aim, Found, NodeMap, Router, Topology, Visits, find};
+use super::Shape;
+use inrush_cluster::{Aim, Found, NodeMap, Router, Topology, Visits, fills, find};
 use inrush_core::{Code, Generated, Result, Table};
+use inrush_encode::frames::FrameLayout;
 use inrush_sink::conninfo::ConnInfo;
 use std::sync::Arc;
 use tokio_postgres::Client;
@@ -65,6 +67,35 @@ impl Way {
                 Some(format!("straight to {places} {what} on {nodes} nodes"))
             }
             Way::Coordinator(why) => Some(format!("through the coordinator: {why}")),
+        }
+    }
+}
+
+impl Nodes {
+    /// How the nodes want rows of a shape; none if they do not take them in frames, or cannot be asked now.
+    pub async fn layout(
+        &self,
+        client: &Client,
+        conninfo: &ConnInfo,
+        map: &NodeMap,
+        shape: &Shape,
+    ) -> Result<Option<Arc<FrameLayout>>> {
+        let Aim { table, topology, .. } = &*self.aim;
+        // Frames have their columns in the order of the table: what the coordinator fills cannot be put behind.
+        if self.text.is_some() || !fills(client, table, &shape.columns, topology.kind).await?.is_empty() {
+            return Ok(None);
+        }
+        let mut visits = Visits::new(conninfo, map, "inrush serve: look", topology);
+        match visits.layout(&shape.column_names()).await {
+            Ok(Ok(layout)) => Ok(layout.map(Arc::new)),
+            Ok(Err(why)) => {
+                tracing::info!(table = table.qualified(), why, "the extension does not take its rows");
+                Ok(None)
+            }
+            Err(error) => {
+                tracing::debug!(error = error.fact(), "nodes were not asked for layouts");
+                Ok(None)
+            }
         }
     }
 }
