@@ -1,13 +1,12 @@
 //! A source that is not what it was, or not there.
 
 use crate::process::{Serve, wait_until};
-use crate::stream::{Config, Sender, admin, create_topic, observer, runtime, watermarks};
-use crate::told::wait_for_lag;
+use crate::stream::{Config, Lock, Sender, admin, create_topic, delete_until, observer, runtime, watermarks};
+use crate::told::{memory_used, wait_for_lag};
 use inrush_testkit::{Kafka, Postgres, require_kafka};
-use rdkafka::Offset;
 use rdkafka::admin::AdminOptions;
 use rdkafka::consumer::Consumer;
-use rdkafka::topic_partition_list::TopicPartitionList;
+use std::time::{Duration, Instant};
 
 #[test]
 fn what_retention_has_taken_is_said_and_the_rest_is_read() {
@@ -27,9 +26,7 @@ fn what_retention_has_taken_is_said_and_the_rest_is_read() {
     wait_until("10 rows", || database.psql("SELECT count(*) FROM t") == "10");
     assert_eq!(serve.stop(), 0);
     send(10..30);
-    let mut gone = TopicPartitionList::new();
-    gone.add_partition_offset("retained", 0, Offset::Offset(25)).expect("an offset");
-    runtime().block_on(admin(kafka).delete_records(&gone, &AdminOptions::new())).expect("deleted");
+    delete_until(kafka, &[("retained", 0)], 25);
     let serve = Serve::start(dir.path(), &config);
     wait_until("15 rows", || database.psql("SELECT count(*) FROM t") == "15");
     let log = serve.log();
@@ -39,6 +36,92 @@ fn what_retention_has_taken_is_said_and_the_rest_is_read() {
         "15|0"
     );
     assert_eq!(serve.stop(), 0);
+}
+
+/// librdkafka stops a partition whose position is gone, and does not seek in it any more.
+#[test]
+fn what_retention_takes_from_a_reader_that_waits_is_said_and_the_rest_is_read() {
+    require_kafka!();
+    let (kafka, database) = (Kafka::shared(), Postgres::shared(15).fresh_database());
+    database.psql("CREATE TABLE t (id int, info text)");
+    create_topic(kafka, "overtaken", 1);
+    let sender = Sender::new(kafka, &[]);
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Config::new(kafka, &database, "overtaken", &["overtaken"]).with("into.table = \"t\"");
+    let mut serve = Serve::start(dir.path(), &config.text().replace("8MiB", "1MiB"));
+    serve.wait_for(config.admin);
+    let lock = Lock::of(&database, "t");
+    // More than memory takes: the partition is paused.
+    let messages = 3000;
+    let send = |id: i32| {
+        let text = format!("{{\"id\":{id},\"info\":\"{id:02000}\"}}");
+        sender.send("overtaken", 0, Some(text.as_bytes()));
+    };
+    (0..messages).for_each(send);
+    sender.flush();
+    let mut seen = (None, Instant::now());
+    wait_until("no more memory is taken", || {
+        let now = memory_used(config.admin).filter(|used| *used > 0);
+        if seen.0 != now {
+            seen = (now, Instant::now());
+        }
+        now.is_some() && seen.1.elapsed() > Duration::from_secs(1)
+    });
+    delete_until(kafka, &[("overtaken", 0)], messages - 10);
+    lock.release();
+    let last = format!("SELECT count(*), count(DISTINCT id) FROM t WHERE id >= {messages} - 10");
+    wait_until("the last rows", || database.psql(&last) == "10|10");
+    let log = serve.log();
+    assert!(log.contains(&format!("begins at {}, but", messages - 10)), "{log}");
+    // What was in memory is there.
+    let before = format!(
+        "SELECT count(*) = max(id) + 1, count(DISTINCT id) = count(*) FROM t WHERE id < {messages} - 10"
+    );
+    assert_eq!(database.psql(&before), "t|t");
+    assert_eq!(serve.stop(), 0);
+}
+
+#[test]
+fn partitions_without_their_first_offsets_are_read_after_every_rebalance() {
+    require_kafka!();
+    let (kafka, database) = (Kafka::shared(), Postgres::shared(15).fresh_database());
+    database.psql("CREATE TABLE t (id int)");
+    let partitions = 24;
+    create_topic(kafka, "worn", partitions);
+    let sender = Sender::new(kafka, &[]);
+    let mut sent = 0;
+    let mut send = |rounds: i32| {
+        for _ in 0..rounds * partitions {
+            sender.send("worn", sent % partitions, Some(format!("{{\"id\":{sent}}}").as_bytes()));
+            sent += 1;
+        }
+        sender.flush();
+        sent
+    };
+    let gone = send(10);
+    let all: Vec<_> = (0..partitions).map(|partition| ("worn", partition)).collect();
+    delete_until(kafka, &all, 10);
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = || Config::new(kafka, &database, "worn", &["worn"]).with("into.table = \"t\"").text();
+    let mut read = |what: &str| {
+        let rows = send(5) - gone;
+        wait_until(what, || database.psql("SELECT count(*) FROM t") == rows.to_string());
+    };
+    let first = Serve::start_named(dir.path(), "first", &config());
+    read("rows of one process");
+    let readers = "SELECT count(DISTINCT claimed_by) FROM inrush_ledger.partitions";
+    for round in 0..3 {
+        let second = Serve::start_named(dir.path(), &format!("second{round}"), &config());
+        wait_until("two readers", || database.psql(readers) == "2");
+        read("rows of two processes");
+        assert_eq!(second.stop(), 0);
+        wait_until("one reader", || database.psql(readers) == "1");
+        read("rows of the one that stays");
+    }
+    let log = first.log();
+    assert!(!log.contains("is to be read"), "nothing that was to be read is gone: {log}");
+    assert_eq!(first.stop(), 0);
+    assert_eq!(database.psql("SELECT count(*) - count(DISTINCT id) FROM t"), "0");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! What a test sends, and how `inrush serve` is to read it.
 
+use crate::process::wait_until;
 use inrush_testkit::{Database, Kafka};
-use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use std::io::Write;
+use std::process::{Child, ChildStdin};
 use std::time::{Duration, Instant};
 
 /// How long a broker may take to answer.
@@ -66,6 +69,15 @@ pub fn create_topic(kafka: &Kafka, topic: &str, partitions: i32) {
     made[0].as_ref().expect("a topic");
 }
 
+/// Takes what is before an offset from partitions, as retention does.
+pub fn delete_until(kafka: &Kafka, partitions: &[(&str, i32)], offset: i32) {
+    let mut gone = TopicPartitionList::new();
+    for (topic, partition) in partitions {
+        gone.add_partition_offset(topic, *partition, Offset::Offset(offset.into())).expect("an offset");
+    }
+    runtime().block_on(admin(kafka).delete_records(&gone, &AdminOptions::new())).expect("deleted");
+}
+
 /// Asks brokers to change something.
 pub fn admin(kafka: &Kafka) -> AdminClient<DefaultClientContext> {
     ClientConfig::new().set("bootstrap.servers", kafka.address()).create().expect("an admin client")
@@ -81,6 +93,37 @@ pub fn observer(kafka: &Kafka, group: &str) -> BaseConsumer {
 /// The first and the next offset of a partition.
 pub fn watermarks(consumer: &BaseConsumer, topic: &str, partition: i32) -> (i64, i64) {
     consumer.fetch_watermarks(topic, partition, ASK).expect("watermarks")
+}
+
+/// A lock that keeps rows out of a table.
+pub struct Lock {
+    session: Child,
+    stdin: ChildStdin,
+}
+
+impl Lock {
+    pub fn of(database: &Database<'_>, table: &str) -> Lock {
+        let session = database
+            .server()
+            .psql_command(database.name())
+            .args(["-qAt"])
+            .stdin(std::process::Stdio::piped())
+            .spawn();
+        let mut session = session.expect("psql");
+        let mut stdin = session.stdin.take().expect("piped");
+        writeln!(stdin, "BEGIN; LOCK TABLE {table} IN SHARE MODE;").expect("to write");
+        let locked = format!(
+            "SELECT count(*) FROM pg_locks WHERE relation = '{table}'::regclass AND mode = 'ShareLock' AND granted"
+        );
+        wait_until("a lock", || database.psql(&locked) == "1");
+        Lock { session, stdin }
+    }
+
+    pub fn release(self) {
+        let Lock { mut session, stdin } = self;
+        drop(stdin);
+        session.wait().expect("psql");
+    }
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

@@ -2,18 +2,26 @@
 
 use crate::client::get;
 use crate::process::{Serve, wait_until};
-use crate::stream::{ASK, Config, Sender, create_topic, observer, watermarks};
+use crate::stream::{ASK, Config, Lock, Sender, create_topic, observer, watermarks};
 use inrush_testkit::{Kafka, Postgres, require_kafka};
 use rdkafka::Offset;
 use rdkafka::consumer::Consumer;
 use rdkafka::topic_partition_list::TopicPartitionList;
 
+/// A figure of the metrics.
+fn figure<T: std::str::FromStr>(port: u16, name: &str) -> Option<T> {
+    let text = get(port, "/metrics").ok()?.body;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
+}
+
 /// How far the input is behind, as its metrics say.
 pub fn lag(port: u16) -> Option<i64> {
-    let text = get(port, "/metrics").ok()?.body;
-    let mut lines =
-        text.lines().filter_map(|line| line.strip_prefix("inrush_input_lag{input=\"kafka:events\"} "));
-    lines.next()?.parse().ok()
+    figure(port, "inrush_input_lag{input=\"kafka:events\"}")
+}
+
+/// Memory taken by rows that are not committed.
+pub fn memory_used(port: u16) -> Option<u64> {
+    figure(port, "inrush_memory_used_bytes")
 }
 
 #[track_caller]
@@ -40,22 +48,10 @@ fn lag_and_committed_offsets_follow() {
     wait_for_lag(config.admin, 0);
     assert_eq!(database.psql("SELECT count(*) FROM t"), "1000");
     // What cannot be stored now is behind.
-    let lock = database
-        .server()
-        .psql_command(database.name())
-        .args(["-qAt"])
-        .stdin(std::process::Stdio::piped())
-        .spawn();
-    let mut lock = lock.expect("psql");
-    let mut stdin = lock.stdin.take().expect("piped");
-    std::io::Write::write_all(&mut stdin, b"BEGIN; LOCK TABLE t IN SHARE MODE;\n").expect("to write");
-    let locked =
-        "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND mode = 'ShareLock' AND granted";
-    wait_until("a lock", || database.psql(locked) == "1");
+    let lock = Lock::of(&database, "t");
     send(1000..1400);
     wait_for_lag(config.admin, 400);
-    drop(stdin);
-    lock.wait().expect("psql");
+    lock.release();
     wait_for_lag(config.admin, 0);
     assert_eq!(database.psql("SELECT count(*), count(DISTINCT id) FROM t"), "1400|1400");
     let observer = observer(kafka, "told");

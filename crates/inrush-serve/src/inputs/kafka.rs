@@ -1,28 +1,28 @@
 //! Kafka: exactly once. The group decides who reads a partition, the ledger from where.
 //!
-//! A partition that is assigned is paused until it has been claimed in the ledger, and read from the smallest offset of
+//! What the group gives us is claimed in the ledger first; only then does the client fetch it, from the smallest offset of
 //! its lanes. What brokers have as committed offsets is for people to look at: nothing is read from there.
 
+mod context;
 mod gather;
 mod wanted;
 
 use super::replay::{Claimed, Replay};
-use super::{Feeder, Piece, allowed, reading};
-use crate::config::{FormatName, Into, Kafka, Start};
+use super::{Feeder, Piece, reading};
+use crate::config::{Kafka, Start};
 use crate::part::{Positions, Reading, Source};
+use context::{Context, Reached, table_of};
 use gather::{Gathered, Gathering};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::ledger::stream::PartitionName;
-use rdkafka::client::ClientContext;
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::Message;
-use rdkafka::types::RDKafkaRespErr;
-use rdkafka::{Offset, Statistics, TopicPartitionList};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rdkafka::{Offset, TopicPartitionList};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use wanted::Wanted;
@@ -60,125 +60,6 @@ const OURS: [&str; 6] = [
 
 /// Topic and number.
 type PartitionKey = (String, i32);
-
-/// How far a partition has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Reached {
-    /// What is behind us, stored.
-    position: i64,
-    /// Whether that is all that we have been given.
-    all: bool,
-}
-
-/// What the client calls back for.
-struct Context {
-    source: Arc<Source>,
-    format: FormatName,
-    /// What is assigned, and by which assignment: a partition that comes back is not the same.
-    assigned: Mutex<(u64, HashMap<PartitionKey, u64>)>,
-    reached: Mutex<HashMap<PartitionKey, Reached>>,
-}
-
-impl Context {
-    fn assigned(&self) -> MutexGuard<'_, (u64, HashMap<PartitionKey, u64>)> {
-        self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reached(&self) -> MutexGuard<'_, HashMap<PartitionKey, Reached>> {
-        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The table of a topic, if the topic names it and the input may not write it. What lines name is looked at line by
-    /// line.
-    fn refused(&self, topic: &str) -> Option<String> {
-        let into = &self.source.into;
-        let named = into.table.as_ref().is_none_or(|template| template.contains("{topic}"));
-        table_of(into, self.format, topic).filter(|table| named && !allowed(into, table))
-    }
-}
-
-/// The table that the rows of a topic are for; none where each line names its own.
-fn table_of(into: &Into, format: FormatName, topic: &str) -> Option<String> {
-    match &into.table {
-        Some(template) => Some(template.replace("{topic}", topic)).filter(|name| !name.contains('{')),
-        None if format == FormatName::Line => None,
-        None => Some(topic.to_owned()),
-    }
-}
-
-impl ClientContext for Context {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        match level {
-            RDKafkaLogLevel::Emerg
-            | RDKafkaLogLevel::Alert
-            | RDKafkaLogLevel::Critical
-            | RDKafkaLogLevel::Error => {
-                tracing::warn!(input = self.source.name, facility, message);
-            }
-            _ => tracing::debug!(input = self.source.name, facility, message),
-        }
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(input = self.source.name, %error, reason);
-    }
-
-    fn stats(&self, statistics: Statistics) {
-        let (assignments, keys) = &*self.assigned();
-        let reached = self.reached();
-        let lag_of = |key: &PartitionKey| {
-            let reached = reached.get(key)?;
-            let found = statistics.topics.get(&key.0)?.partitions.get(&key.1)?;
-            // Behind the last message there may be marks of transactions, which are no messages.
-            let passed = if reached.all && found.fetchq_cnt == 0 { found.next_offset } else { 0 };
-            // Of transactions that are under way nothing can be read: their messages are not counted.
-            (found.ls_offset >= 0).then(|| (found.ls_offset - reached.position.max(passed)).max(0))
-        };
-        let lag: Option<i64> = keys.keys().map(lag_of).sum();
-        self.source.counters.lag.store(lag.filter(|_| *assignments > 0).unwrap_or(-1), Relaxed);
-    }
-}
-
-impl ConsumerContext for Context {
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, list: &mut TopicPartitionList) {
-        let keys = list.elements().iter().map(|e| (e.topic().to_owned(), e.partition())).collect::<Vec<_>>();
-        let mut assigned = self.assigned();
-        assigned.0 += 1;
-        let number = assigned.0;
-        let done = match event {
-            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
-                let mut refused = BTreeMap::new();
-                for (topic, partition) in keys {
-                    match self.refused(&topic) {
-                        None => drop(assigned.1.insert((topic, partition), number)),
-                        // It stays paused, and counts as if it had not been assigned.
-                        Some(table) => drop(refused.insert(topic, table)),
-                    }
-                }
-                for (topic, table) in refused {
-                    tracing::error!(
-                        input = self.source.name,
-                        topic,
-                        "is not read: table {table:?} is not among those that this input may write (into.tables)"
-                    );
-                }
-                // Any offset, so that brokers are not asked for the committed one; paused until the right one is known.
-                list.set_all_offsets(Offset::Offset(0))
-                    .and_then(|()| consumer.assign(list))
-                    .and_then(|()| consumer.pause(list))
-            }
-            _ => {
-                keys.iter().for_each(|key| {
-                    assigned.1.remove(key);
-                });
-                consumer.unassign()
-            }
-        };
-        if let Err(error) = done {
-            tracing::warn!(input = self.source.name, %error, "partitions could not be taken over");
-        }
-    }
-}
 
 /// One partition that is read.
 struct Active {
@@ -294,12 +175,7 @@ impl Reader {
             settings.set(name, value);
         }
         source.counters.lag.store(-1, Relaxed);
-        let context = Context {
-            source: Arc::clone(&source),
-            format: config.format,
-            assigned: Mutex::default(),
-            reached: Mutex::default(),
-        };
+        let context = Context::new(Arc::clone(&source), config.format);
         let consumer: BaseConsumer<Context> = settings.create_with_context(context).map_err(|e| bad(&e))?;
         let topics: Vec<&str> = config.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|e| bad(&e))?;
@@ -365,11 +241,17 @@ impl Reader {
         Ok(())
     }
 
+    /// Drops what is not ours any more, and gives what is. What is under way of the others may still be committed, until
+    /// the next reader claims them.
+    fn drop_revoked(&mut self) -> HashMap<PartitionKey, u64> {
+        let assigned = self.consumer.context().assigned().1.clone();
+        self.active.retain(|key, active| assigned.get(key) == Some(&active.assignment));
+        assigned
+    }
+
     /// Claims what has been assigned, drops what is not ours any more, and begins again what has become void.
     fn settle_assignment(&mut self) {
-        let assigned = self.consumer.context().assigned().1.clone();
-        // What is under way of these may still be committed, until the next reader claims them.
-        self.active.retain(|key, active| assigned.get(key) == Some(&active.assignment));
+        let assigned = self.drop_revoked();
         let stale: Vec<PartitionKey> = self
             .active
             .iter()
@@ -392,15 +274,18 @@ impl Reader {
                 self.start_claim(key.clone(), *assignment);
             }
         }
+        let mut begun = Vec::new();
         while let Ok(found) = self.claims.1.try_recv() {
             self.claiming.remove(&found.key);
-            // Of an assignment that has gone: claimed again.
-            if assigned.get(&found.key) == Some(&found.assignment)
-                && !self.begin(&found.key, found.assignment, found.claimed)
-            {
+            if assigned.get(&found.key) != Some(&found.assignment) {
+                // Of an assignment that has gone: claimed again.
+            } else if self.begin(&found.key, found.assignment, found.claimed) {
+                begun.push(found.key);
+            } else {
                 self.later(found.key);
             }
         }
+        self.fetch(&begun);
     }
 
     /// The next claim of a partition waits, longer each time.
@@ -425,19 +310,55 @@ impl Reader {
             offset = expected,
             "reading"
         );
-        if let Err(error) = self.consumer.seek(&key.0, key.1, Offset::Offset(expected), ASK) {
-            tracing::warn!(input = self.source.name, partition = replay.name.partition, %error, "cannot seek");
-            return false;
-        }
         let table = table_of(&self.source.into, self.config.format, &key.0);
         let gathering = Gathering::new(self.config.format, self.feeder.part_bytes());
         let active =
             Active { assignment, claimed, replay, table, expected, gathering, told: 0, known_as_all: false };
         self.active.insert(key.clone(), active);
-        if !self.full {
-            self.pause(key, false);
-        }
         true
+    }
+
+    /// Has the client fetch partitions that are read, each from what comes next of it.
+    ///
+    /// A seek leaves the other partitions alone, but it does not start a partition: neither one that is not assigned, nor one
+    /// that librdkafka has stopped because its position was not there (in `rd_kafka_offset_reset`). That may have happened
+    /// to one that was paused without a word: pausing removes the messages that wait, and the error among them. What
+    /// starts a partition is an assignment.
+    fn fetch(&mut self, keys: &[PartitionKey]) {
+        // After a revocation the client takes any assignment as the group's next one: there must not be one of ours.
+        self.drop_revoked();
+        let ours = || keys.iter().filter_map(|key| Some((key, self.active.get(key)?)));
+        if ours().next().is_none() {
+            return;
+        }
+        let sought = ours().try_for_each(|(key, active)| {
+            self.consumer.seek(&key.0, key.1, Offset::Offset(active.expected), ASK)
+        });
+        if let Err(error) = sought {
+            tracing::debug!(input = self.source.name, %error, "assigned anew");
+            if let Err(error) = self.assign() {
+                tracing::warn!(input = self.source.name, %error, "partitions cannot be fetched");
+                self.active.values().for_each(|active| active.claimed.origin.spoil());
+            }
+        }
+        ours().for_each(|(key, _)| self.pause(key, self.full));
+    }
+
+    /// Assigns to the client what is read, as a whole: the group's protocol is eager, which has nothing else. Partitions
+    /// that are fetched already go on where they are; what the client had fetched ahead of them it fetches again.
+    fn assign(&self) -> KafkaResult<()> {
+        let mut list = TopicPartitionList::new();
+        for (key, active) in &self.active {
+            list.add_partition_offset(&key.0, key.1, Offset::Offset(active.expected))?;
+        }
+        self.consumer.assign(&list)?;
+        // Fetchers that stop answer the client's thread, which then starts the new ones. An assignment that came before
+        // such an answer would stop the same fetcher again, and end the process (librdkafka issue 5573). Each question
+        // is answered behind what was under way before it: after the first, fetchers have stopped; after the second,
+        // they have been started.
+        self.consumer.assignment()?;
+        self.consumer.assignment()?;
+        Ok(())
     }
 
     /// Where to read from, between what brokers have. `None` if the offset is not theirs.
@@ -564,7 +485,11 @@ impl Reader {
         if full != self.full {
             self.full = full;
             let keys: Vec<PartitionKey> = self.active.keys().cloned().collect();
-            keys.iter().for_each(|key| self.pause(key, full));
+            if full {
+                keys.iter().for_each(|key| self.pause(key, true));
+            } else {
+                self.fetch(&keys);
+            }
         }
     }
 
