@@ -1,3 +1,4 @@
+use crate::case_file;
 use crate::rung::{PublishedRatio, Rung};
 use inrush_core::{Code, Error, Result};
 use inrush_testkit::fixtures;
@@ -159,8 +160,7 @@ impl Case {
     /// The case of this name, or in this file if the name ends in `.toml`.
     pub fn find(name: &str) -> Result<Case> {
         let text = if name.ends_with(".toml") {
-            std::fs::read_to_string(name)
-                .map_err(|e| Error::new(Code::SourceOpen, format!("cannot read {name}: {e}")))?
+            case_file::read(name)?
         } else {
             let built_in = BUILT_IN.iter().find(|(known, _)| *known == name).ok_or_else(|| {
                 let names: Vec<_> = Case::names().collect();

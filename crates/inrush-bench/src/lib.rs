@@ -21,6 +21,7 @@
 pub mod c3;
 pub mod c4;
 mod case;
+mod case_file;
 mod compare;
 mod data;
 mod files;

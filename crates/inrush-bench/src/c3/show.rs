@@ -2,7 +2,7 @@
 
 use crate::c3::{Goal, Purpose, Query, Record, Turn};
 use crate::median;
-use crate::render::{Table, facts_of_host, markdown, terminal, words};
+use crate::render::{Table, end_of_notes, facts_of_host, grouped, markdown, terminal, words};
 use std::fmt::Write as _;
 
 /// For a terminal.
@@ -299,28 +299,7 @@ fn notes(record: &Record) -> Vec<String> {
             notes.push(format!("{}, turn {}: {failure}", place(record, turn), turn.round));
         }
     }
-    let foreign = record.turns.iter().filter_map(|turn| turn.foreign_cores).fold(0.0, f64::max);
-    if foreign > 0.3 {
-        notes.push(format!(
-            "Others used up to {foreign:.1} cores during a turn: a run like this says little."
-        ));
-    }
-    if let Some(why) = &record.ended_early {
-        notes.push(format!("Ended early: {why}"));
-    }
+    let foreign = record.turns.iter().filter_map(|turn| turn.foreign_cores);
+    notes.extend(end_of_notes(foreign, record.ended_early.as_deref()));
     notes
-}
-
-/// A figure with its thousands apart.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // rows a second
-fn grouped(value: f64) -> String {
-    let digits = (value.max(0.0).round() as u64).to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }

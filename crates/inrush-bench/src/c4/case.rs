@@ -1,3 +1,4 @@
+use crate::case_file;
 use inrush_core::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -222,14 +223,7 @@ impl Case {
         if name == "c4" {
             return Case::built_in().map(Some);
         }
-        if !name.ends_with(".toml") {
-            return Ok(None);
-        }
-        let text = std::fs::read_to_string(name)
-            .map_err(|e| Error::new(Code::SourceOpen, format!("cannot read {name}: {e}")))?;
-        // What is wrong with a file is said by whoever reads all of it.
-        let is_cluster = toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("shards"));
-        if is_cluster { Case::parse(&text).map(Some) } else { Ok(None) }
+        case_file::read_with(name, "shards")?.as_deref().map(Case::parse).transpose()
     }
 
     /// From the text of a case file.

@@ -2,7 +2,7 @@
 
 use crate::c4::goals::{beside, judge};
 use crate::c4::{Job, Record, Turn};
-use crate::render::{Table, facts_of_host, markdown, terminal, words};
+use crate::render::{Table, end_of_notes, facts_of_host, grouped, markdown, terminal, words};
 use std::fmt::Write as _;
 
 /// For a terminal.
@@ -237,30 +237,9 @@ fn notes(record: &Record) -> Vec<String> {
     for node in record.nodes.iter().filter(|node| !node.here) {
         notes.push(format!("{} is on another machine: its CPU is not known.", node.name));
     }
-    let foreign = record.turns.iter().filter_map(|turn| turn.foreign_cores).fold(0.0, f64::max);
-    if foreign > 0.3 {
-        notes.push(format!(
-            "Others used up to {foreign:.1} cores during a turn: a run like this says little."
-        ));
-    }
-    if let Some(why) = &record.ended_early {
-        notes.push(format!("Ended early: {why}"));
-    }
+    let foreign = record.turns.iter().filter_map(|turn| turn.foreign_cores);
+    notes.extend(end_of_notes(foreign, record.ended_early.as_deref()));
     notes
-}
-
-/// A figure with its thousands apart.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // operations a second
-fn grouped(value: f64) -> String {
-    let digits = (value.max(0.0).round() as u64).to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! What records look like: tables for the terminal and the README of a kept run, and a page with plots.
 
+mod figures;
 mod html;
 mod notes;
 mod plots;
 mod svg;
 mod tables;
 
+pub(crate) use figures::grouped;
 pub use html::html;
+pub(crate) use notes::end_of_notes;
 pub(crate) use tables::{Table, words};
 
 use crate::{Case, Host, Record};

@@ -41,6 +41,15 @@ pub fn notes(record: &Record) -> Vec<String> {
     notes
 }
 
+/// The last notes of a record of turns: how busy others kept the machine, and why it ended early.
+pub fn end_of_notes(foreign_cores: impl Iterator<Item = f64>, ended_early: Option<&str>) -> Vec<String> {
+    let most = foreign_cores.fold(0.0, f64::max);
+    let foreign = (most > 0.3)
+        .then(|| format!("Others used up to {most:.1} cores during a turn: a run like this says little."));
+    let early = ended_early.map(|why| format!("Ended early: {why}"));
+    foreign.into_iter().chain(early).collect()
+}
+
 /// A table that was extended beforehand and had to grow all the same: the rung does not show what it says.
 #[allow(clippy::cast_precision_loss)] // figures for a person
 fn grown(record: &Record, place: &Place) -> Vec<String> {
