@@ -2,7 +2,7 @@
 
 use inrush_core::{BaseType, PgType};
 use inrush_route::{HashKind, Shard, Shards, shard_hash};
-use inrush_testkit::{Database, Postgres, Version, require_server};
+use inrush_testkit::{Database, Postgres, Version, citus_vectors, require_server};
 
 /// Base type, send function, and the hash function of its operator class, or one that does the same where SQL may not call
 /// it: hashchar() for booleans, hashtext() for bytes.
@@ -63,7 +63,7 @@ fn as_citus_placed_rows() {
     let server = Postgres::shared(Version::Major(15));
     let database = server.fresh_database();
     let shards = uniform();
-    let records = vectors();
+    let records = citus_vectors::records();
     assert_eq!(records.len(), 132);
     for record in &records {
         let [ty, column, value, hash, index, min, max] = record.as_slice() else { panic!("{record:?}") };
@@ -82,23 +82,6 @@ fn as_citus_placed_rows() {
             "{ty} {value:?}"
         );
     }
-}
-
-/// The fields of the vectors: commas and quotes are in quoted fields only.
-fn vectors() -> Vec<Vec<String>> {
-    let mut records = Vec::new();
-    for line in include_str!("vectors/citus.csv").lines().skip(1) {
-        let (mut fields, mut quoted) = (vec![String::new()], false);
-        for c in line.chars() {
-            match c {
-                '"' => quoted = !quoted,
-                ',' if !quoted => fields.push(String::new()),
-                c => fields.last_mut().expect("a field").push(c),
-            }
-        }
-        records.push(fields);
-    }
-    records
 }
 
 #[test]

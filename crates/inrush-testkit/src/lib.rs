@@ -5,6 +5,7 @@
 //! why. Nothing outlives the test process, not even when it is killed, and nothing is ever signalled that
 //! was not started here.
 
+pub mod citus_vectors;
 mod cluster;
 pub mod fixtures;
 mod installation;

@@ -2,6 +2,7 @@
 
 use super::Session;
 use inrush_cluster::{Look, Spread};
+use inrush_testkit::citus_vectors;
 use std::io::Write;
 
 /// A schema on the cluster, dropped at the end.
@@ -49,27 +50,10 @@ impl Drop for Schema {
     }
 }
 
-/// The fields of the vectors: commas and quotes are in quoted fields only.
-fn vectors() -> Vec<Vec<String>> {
-    let mut records = Vec::new();
-    for line in include_str!("../../../inrush-route/tests/vectors/citus.csv").lines().skip(1) {
-        let (mut fields, mut quoted) = (vec![String::new()], false);
-        for c in line.chars() {
-            match c {
-                '"' => quoted = !quoted,
-                ',' if !quoted => fields.push(String::new()),
-                c => fields.last_mut().expect("a field").push(c),
-            }
-        }
-        records.push(fields);
-    }
-    records
-}
-
 #[test]
 fn all_vectors_lead_to_their_shards() {
     let Some(schema) = Schema::open("vectors") else { return };
-    let records = vectors();
+    let records = citus_vectors::records();
     assert_eq!(records.len(), 132);
     let mut made: Vec<String> = Vec::new();
     for record in &records {
