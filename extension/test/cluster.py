@@ -13,8 +13,6 @@ ACCEPT=1 writes what is expected of errors anew. Not as root: servers do not lik
 import os
 import signal
 import sys
-import time
-import traceback
 
 sys.dont_write_bytecode = True
 here = os.path.dirname(os.path.abspath(__file__))
@@ -28,7 +26,8 @@ import rights  # noqa: E402
 import routing  # noqa: E402
 import transactions  # noqa: E402
 import twophase  # noqa: E402
-from server import Flaw, Skipped, end_all, started  # noqa: E402
+from outcome import run  # noqa: E402
+from server import end_all  # noqa: E402
 from stock import Stock  # noqa: E402
 
 TESTS = {
@@ -43,28 +42,6 @@ TESTS = {
 }
 
 
-def run(name, stock):
-    """Whether it passed or could not be run."""
-    began = time.monotonic()
-    stock.notes.clear()
-    state, what = "ok", ""
-    try:
-        TESTS[name](stock)
-        if flaws := [f"{server.name}: {line}" for server in started for line in server.flaws()]:
-            raise Flaw("\n".join(flaws[:5]))
-    except Skipped as why:
-        state, what = "SKIPPED:", f": {why}"
-    except Flaw as flaw:
-        state, what = "not ok", f"\n{flaw}"
-    except Exception:  # The next test can be run nevertheless.
-        state, what = "not ok", f"\n{traceback.format_exc()}"
-    if stock.notes:
-        what = f" ({'; '.join(stock.notes)}){what}"
-    dash = " " if state == "SKIPPED:" else " - "
-    print(f"{state}{dash}{name} {int((time.monotonic() - began) * 1000)} ms{what}", flush=True)
-    return state != "not ok"
-
-
 def main():
     if sys.argv[1:] == ["--list"]:
         print("\n".join(TESTS))
@@ -72,7 +49,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         stock = Stock(here)
-        return int(not all([run(name, stock) for name in sys.argv[1:] or TESTS]))
+        return int(not all([run(name, TESTS, stock) for name in sys.argv[1:] or TESTS]))
     finally:
         end_all()
 

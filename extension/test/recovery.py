@@ -16,8 +16,6 @@ import random
 import shutil
 import signal
 import sys
-import time
-import traceback
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "recovery"))
@@ -34,7 +32,8 @@ import rate  # noqa: E402
 import segment  # noqa: E402
 import standby  # noqa: E402
 from loads import Kit  # noqa: E402
-from server import Flaw, Skipped, end_all, started  # noqa: E402
+from outcome import run  # noqa: E402
+from server import end_all, started  # noqa: E402
 
 TESTS = {
     "crash": crash.crash,
@@ -56,33 +55,20 @@ TESTS = {
 }
 
 
-def run(name, kit):
-    """Whether it passed or could not be run."""
-    began = time.monotonic()
-    kit.notes.clear()
+def run_alone(name, kit):
+    """With servers that no other test has."""
     # The same numbers whichever tests run.
     kit.random = random.Random(f"{kit.seed} {name}")
-    state, what = "ok", ""
-    try:
-        {**TESTS, "rate": rate.rate}[name](kit)
-        if flaws := [f"{server.name}: {line}" for server in started for line in server.flaws()]:
-            raise Flaw("\n".join(flaws[:5]))
-    except Skipped as why:
-        state, what = "SKIPPED:", f": {why}"
-    except Flaw as flaw:
-        state, what = "not ok", f"\n{flaw}"
-    except Exception:  # The next test can be run nevertheless.
-        state, what = "not ok", f"\n{traceback.format_exc()}"
+    return run(name, {**TESTS, "rate": rate.rate}, kit, end_servers)
+
+
+def end_servers(passed):
+    """Their files stay if there is something to be found in them."""
     servers = started[:]
     end_all()
-    if state != "not ok":
+    if passed:
         for server in servers:
             shutil.rmtree(server.directory, ignore_errors=True)
-    if kit.notes:
-        what = f" ({'; '.join(kit.notes)}){what}"
-    dash = " " if state == "SKIPPED:" else " - "
-    print(f"{state}{dash}{name} {int((time.monotonic() - began) * 1000)} ms{what}", flush=True)
-    return state != "not ok"
 
 
 def main():
@@ -95,7 +81,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         kit = Kit(seed, kills)
-        return int(not all([run(name, kit) for name in sys.argv[1:] or TESTS]))
+        return int(not all([run_alone(name, kit) for name in sys.argv[1:] or TESTS]))
     finally:
         end_all()
 
