@@ -19,6 +19,7 @@ mod marks;
 #[allow(dead_code)] // as above
 #[path = "../streams/process.rs"]
 mod process;
+mod rejected;
 mod serve;
 mod stock;
 mod story;

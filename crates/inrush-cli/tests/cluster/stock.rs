@@ -1,7 +1,8 @@
 //! Partitions on other servers with `postgres_fdw`: every row is where PostgreSQL would have put it.
 
-use crate::harness::run;
-use crate::loads::{Files, PATIENCE, Report, settled};
+use crate::harness::{Running, run};
+use crate::loads::{Files, PATIENCE, Report, end, settled, wait_until};
+use crate::rejected::{self, Written, reasons};
 use inrush_testkit::proxy::Proxy;
 use inrush_testkit::{At, Cluster, ClusterDatabase, ClusterOptions, Reach, Version, require_server};
 use std::fmt::Write as _;
@@ -330,34 +331,10 @@ fn rejects(version: Version) {
     let files = Files::new();
     let columns = "id int, info text, made date";
     database.by_hash("t", columns, "id", 4, "PRIMARY KEY (id), CHECK (info <> 'bad')");
-    database.psql("CREATE TABLE expected (id int, info text, made date)");
-    let (mut file, mut good) = (String::new(), String::new());
-    let mut expected: Vec<(u64, &str)> = Vec::new();
-    for line in 1..=3_000_u64 {
-        let (row, why) = match line {
-            40 => ("x,info,2024-01-01".to_owned(), "22P02"),
-            700 => ("7,info,2024-01-01".to_owned(), "23505"),
-            1400 => (format!("{line},bad,2024-01-01"), "23514"),
-            1401 => (format!("{line},info,never"), "22007"),
-            2222 => (format!("{line},info"), "22P04"),
-            2300 => (",info,2024-01-01".to_owned(), "23502"),
-            2999 => ("99999999999,info,2024-01-01".to_owned(), "22003"),
-            _ => (format!("{line},info {line},2024-01-01"), ""),
-        };
-        let _ = writeln!(file, "{row}");
-        if why.is_empty() {
-            let _ = writeln!(good, "{row}");
-        } else {
-            expected.push((line, why));
-        }
-    }
-    files.write("t.csv", &file);
-    files.write("good.csv", &good);
-    database
-        .psql(&format!("\\copy expected FROM '{}' (FORMAT csv)", files.path().join("good.csv").display()));
+    let Written { text, expected } = rejected::write(&database, &files, "23502");
 
     // One ends a load that may reject none, and nothing of its unit is there.
-    let lines: Vec<&str> = file.lines().collect();
+    let lines: Vec<&str> = text.lines().collect();
     files.write("strict.csv", format!("{}\n{}\n", lines[..39].join("\n"), lines[40..1399].join("\n")));
     files.write("late.csv", format!("{}\n{}\n", lines[1410..1500].join("\n"), lines[1399]));
     for (file, line) in [("strict.csv", 699), ("late.csv", 91)] {
@@ -389,27 +366,11 @@ fn rejects(version: Version) {
             via,
         ];
         let report = files.report(1, "t.csv", "t", &database.url(), &more);
-        report.bypassed().audited(3_000 - expected.len() as u64);
+        report.bypassed().audited(rejected::LINES - expected.len() as u64);
         equals(&database, "t", "TABLE expected");
-        let found = reasons(&files, &name);
-        assert_eq!(found, expected.iter().map(|(l, s)| (*l, (*s).to_owned())).collect::<Vec<_>>(), "{via}");
+        assert_eq!(reasons(&files, &name), expected, "{via}");
     }
     settled(&database, "");
-}
-
-/// Lines and SQLSTATEs of rejects.
-fn reasons(files: &Files, name: &str) -> Vec<(u64, String)> {
-    let parsed = files.read(&format!("{name}.jsonl"));
-    parsed
-        .lines()
-        .map(|line| {
-            let reject: serde_json::Value = serde_json::from_str(line).expect("a reject is JSON");
-            (
-                reject["line"].as_u64().unwrap_or_default(),
-                reject["sqlstate"].as_str().unwrap_or_default().to_owned(),
-            )
-        })
-        .collect()
 }
 
 fn rows_without_a_partition(version: Version) {
@@ -610,9 +571,8 @@ fn settings_of_the_role(version: Version) {
     settled(&database, "");
 }
 
-fn partitions_that_change_under_way(version: Version) {
-    let database = fresh(version);
-    let files = Files::new();
+/// A load of 30000 rows into a new table `t`, slow enough to change something: some rows have come.
+fn slow_load(database: &ClusterDatabase<'_>, files: &Files) -> Running {
     database.by_hash("t", "id int, info text", "id", 4, "");
     let file: String = (1..=30_000).map(|id| format!("{id},info {id}\n")).collect();
     files.write("t.csv", &file);
@@ -629,8 +589,15 @@ fn partitions_that_change_under_way(version: Version) {
         "-",
         "--audit",
     ]);
-    let mut running = crate::harness::Running::start(&mut command, None);
-    crate::loads::wait_until("rows come", || database.psql("SELECT count(*) > 2000 FROM t") == "t");
+    let running = Running::start(&mut command, None);
+    wait_until("rows come", || database.psql("SELECT count(*) > 2000 FROM t") == "t");
+    running
+}
+
+fn partitions_that_change_under_way(version: Version) {
+    let database = fresh(version);
+    let files = Files::new();
+    let mut running = slow_load(&database, &files);
     // The leaf moves from one node to the other, while nobody writes.
     database.node(1).psql("CREATE TABLE moved (id int, info text)");
     database.psql(
@@ -640,7 +607,7 @@ fn partitions_that_change_under_way(version: Version) {
          ALTER TABLE t ATTACH PARTITION moved FOR VALUES WITH (MODULUS 4, REMAINDER 0); COMMIT",
     );
     let still = running.wait_until(std::time::Instant::now()).is_none();
-    let outcome = crate::loads::end(running);
+    let outcome = end(running);
     outcome.expect_code(0);
     assert!(still, "the load was over before anything changed");
     Report::of(&outcome).bypassed().audited(30_000);
@@ -654,27 +621,10 @@ fn partitions_that_change_under_way(version: Version) {
 fn a_server_that_moves(version: Version) {
     let database = fresh(version);
     let files = Files::new();
-    database.by_hash("t", "id int, info text", "id", 4, "");
-    let file: String = (1..=30_000).map(|id| format!("{id},info {id}\n")).collect();
-    files.write("t.csv", &file);
-    let mut command =
-        files.load("t.csv", "t", &database.url(), &["--no-header", "--jobs", "2", "--chunk", "5K"]);
-    command.args([
-        "--unit-bytes",
-        "10K",
-        "--unit-millis",
-        "20",
-        "--max-rate",
-        "200K",
-        "--report",
-        "-",
-        "--audit",
-    ]);
-    let running = crate::harness::Running::start(&mut command, None);
-    crate::loads::wait_until("rows come", || database.psql("SELECT count(*) > 2000 FROM t") == "t");
+    let running = slow_load(&database, &files);
     let elsewhere = Proxy::start(&database.cluster().nodes()[1]);
     database.psql(&format!("ALTER SERVER node1 OPTIONS (SET port '{}')", elsewhere.port()));
-    let outcome = crate::loads::end(running);
+    let outcome = end(running);
     outcome.expect_code(0);
     Report::of(&outcome).bypassed().audited(30_000);
     assert!(elsewhere.accepted() > 1, "it still went to where the node had been");

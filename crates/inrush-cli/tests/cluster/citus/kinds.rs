@@ -3,7 +3,7 @@
 use super::server::{Citus, require_citus};
 use crate::harness::run;
 use crate::loads::{Files, PATIENCE, Place, Report, settled};
-use std::fmt::Write as _;
+use crate::rejected::{self, Written, reasons};
 
 /// Writes what a query gives to a file, in a format of COPY.
 fn export(citus: &Citus, files: &Files, name: &str, query: &str, format: &str) {
@@ -112,11 +112,7 @@ fn partitioned_and_of_a_schema() {
     files.write("bad.csv", "1,2024-01-05,a\n2,2025-01-05,b\n,2024-01-05,c\n");
     let more = ["--no-header", "--max-rejects", "5", "--rejects", "out.csv"];
     files.report(1, "bad.csv", "events", &citus.url(), &more).bypassed();
-    let reasons = files.read("out.csv.jsonl");
-    let found: Vec<serde_json::Value> =
-        reasons.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
-    let found: Vec<_> = found.iter().map(|r| (r["line"].as_u64(), r["sqlstate"].as_str())).collect();
-    assert_eq!(found, [(Some(2), Some("23514")), (Some(3), Some("22004"))], "{reasons}");
+    assert_eq!(reasons(&files, "out.csv"), [(2, "23514".to_owned()), (3, "22004".to_owned())]);
     settled(&citus, "");
 }
 
@@ -126,43 +122,14 @@ fn rejects() {
     let files = Files::new();
     citus.sql(
         "SET citus.shard_count = 4; CREATE TABLE t (id int PRIMARY KEY, info text CHECK (info <> 'bad'), made date);
-         SELECT create_distributed_table('t', 'id'); CREATE TABLE expected (id int, info text, made date)",
+         SELECT create_distributed_table('t', 'id')",
     );
-    let (mut file, mut good) = (String::new(), String::new());
-    let mut expected: Vec<(u64, &str)> = Vec::new();
-    for line in 1..=2_000_u64 {
-        let (row, why) = match line {
-            40 => ("x,info,2024-01-01".to_owned(), "22P02"),
-            700 => ("7,info,2024-01-01".to_owned(), "23505"),
-            1400 => (format!("{line},bad,2024-01-01"), "23514"),
-            1401 => (format!("{line},info,never"), "22007"),
-            1602 => (format!("{line},info"), "22P04"),
-            1700 => (",info,2024-01-01".to_owned(), "22004"),
-            1999 => ("99999999999,info,2024-01-01".to_owned(), "22003"),
-            _ => (format!("{line},info {line},2024-01-01"), ""),
-        };
-        let _ = writeln!(file, "{row}");
-        if why.is_empty() {
-            let _ = writeln!(good, "{row}");
-        } else {
-            expected.push((line, why));
-        }
-    }
-    files.write("t.csv", &file);
-    files.write("good.csv", &good);
-    citus.sql(&format!("\\copy expected FROM '{}' (FORMAT csv)", files.path().join("good.csv").display()));
+    let Written { expected, .. } = rejected::write(&citus, &files, "22004");
     let more = ["--no-header", "--max-rejects", "100", "--rejects", "out.csv", "--audit"];
     let report = files.report(1, "t.csv", "t", &citus.url(), &more);
-    report.bypassed().audited(2_000 - expected.len() as u64);
+    report.bypassed().audited(rejected::LINES - expected.len() as u64);
     equals(&citus, "t", "id, info, made", "TABLE expected");
-    let reasons = files.read("out.csv.jsonl");
-    let found: Vec<serde_json::Value> =
-        reasons.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
-    let found: Vec<_> = found
-        .iter()
-        .map(|r| (r["line"].as_u64().unwrap_or_default(), r["sqlstate"].as_str().unwrap_or_default()))
-        .collect();
-    assert_eq!(found, expected, "{reasons}");
+    assert_eq!(reasons(&files, "out.csv"), expected);
     settled(&citus, "");
 }
 
