@@ -24,6 +24,7 @@ use inrush_core::{Code, Error, Result};
 use inrush_profile::Stage;
 use inrush_sink::connect::{Backend, Patience};
 use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::{Failure, server_error};
 pub(crate) use nodes::LaneNodes;
 use std::collections::{HashMap, VecDeque};
@@ -284,6 +285,9 @@ impl Lane {
             }
             let Failed { failure, work } = match self.attempt(&works, careful, &mut sent).await {
                 Ok(committed) => {
+                    if careful != careful::Care::No && committed.refused.is_empty() {
+                        self.forget_layouts(&works);
+                    }
                     self.settle(works, committed, began).await;
                     return;
                 }
@@ -323,6 +327,14 @@ impl Lane {
                     }
                 }
             }
+        }
+    }
+
+    /// Nothing was wrong with the rows of a unit that was refused: servers may want their frames otherwise by now.
+    fn forget_layouts(&self, works: &[LaneWork]) {
+        let batches = works.iter().flat_map(|work| &work.batches);
+        for batch in batches.filter(|batch| batch.wire == WireFormat::Direct) {
+            self.registry.forget(&batch.target, batch.leaf.relid);
         }
     }
 
