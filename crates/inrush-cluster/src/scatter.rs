@@ -44,6 +44,9 @@ use std::time::Duration;
 /// and in larger ones rows are nearer to each other in its indexes.
 const BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=4 << 20;
 
+/// The first bytes of a unit for a place are sent from here on at least.
+const FIRST: usize = 256 << 10;
+
 /// Bytes that a lane gathers for all places together, as long as each has its least.
 const BUFFERS: usize = 64 << 20;
 
@@ -152,6 +155,8 @@ pub enum Begun {
 struct Gathered {
     main: Vec<u8>,
     text: Vec<u8>,
+    /// Bytes from which on they are sent.
+    due: usize,
 }
 
 /// A table of a lane.
@@ -203,6 +208,17 @@ pub struct Scatter {
     /// Nodes that have the unit's rows.
     nodes: Vec<String>,
     doubts: Vec<Doubt>,
+}
+
+impl Bound {
+    /// Has places fill up one after the other: else rows that are spread evenly fill all at once, and nodes have nothing
+    /// to do until then, and all of it at a time.
+    fn stagger(&mut self) {
+        let places = self.gathered.len().max(1);
+        for (number, gathered) in self.gathered.iter_mut().enumerate() {
+            gathered.due = (self.buffer * (number + 1) / places).max(FIRST);
+        }
+    }
 }
 
 impl Scatter {
@@ -360,6 +376,7 @@ impl Scatter {
                 return Ok(Begun::Otherwise(*table, why));
             }
         }
+        tables.iter().for_each(|table| self.tables[*table].stagger());
         self.units += 1;
         self.gid = Some(Gid {
             origin: self.writer.origin.clone(),
@@ -470,7 +487,7 @@ impl Scatter {
             }
             _ => buffer.extend_from_slice(row),
         }
-        buffer.len() >= bound.buffer
+        buffer.len() >= gathered.due
     }
 
     /// Has the place's node store what is gathered, once it is done with what it has.
@@ -482,6 +499,7 @@ impl Scatter {
         if buffer.is_empty() {
             return Ok(());
         }
+        gathered.due = bound.buffer;
         let mut bytes = std::mem::take(buffer);
         if bytes.len() >= bound.buffer / 8 {
             // As many will come again.

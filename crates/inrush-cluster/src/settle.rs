@@ -9,6 +9,7 @@
 
 use crate::gid::{Gid, Part};
 use crate::{Node, NodeMap, NodeSession};
+use futures_util::future::join_all;
 use inrush_core::{Code, Error, Result, quote_literal};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
@@ -95,8 +96,10 @@ pub async fn settle(
     let own = Node::coordinator();
     let mut sessions = vec![Reached { node: &own, session: None, coordinator: client }];
     let mut silent: Vec<String> = Vec::new();
-    for node in nodes.iter().filter(|node| node.address.is_some()) {
-        match node.connect(coordinator, map, "inrush recover", &[]).await {
+    let others: Vec<&Node> = nodes.iter().filter(|node| node.address.is_some()).collect();
+    let connecting = others.iter().map(|node| node.connect(coordinator, map, "inrush recover", &[]));
+    for (node, connected) in others.iter().zip(join_all(connecting).await) {
+        match connected {
             Ok(session) => sessions.push(Reached { node, session: Some(session), coordinator: client }),
             Err(error) => {
                 silent.push(node.name.clone());

@@ -1,14 +1,15 @@
 //! What nodes are asked before rows are sent to them.
 
 use crate::{Kind, Map, Node, NodeMap, NodeSession, Place, Topology};
+use futures_util::future::join_all;
 use inrush_core::{Code, Column, Error, Result, Table, TypeKind};
 use inrush_encode::frames::FrameLayout;
-use inrush_sink::catalog::direct::{IS_THERE, LOAD_LIBRARY, plan_of};
+use inrush_sink::catalog::direct::{IS_THERE, LOAD_LIBRARY, plans_of};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
 use tokio_postgres::Client;
 
-/// Sessions on the nodes of a topology, each opened when it is asked something for the first time.
+/// Sessions on the nodes of a topology, opened when they are asked something for the first time.
 #[derive(Debug)]
 pub struct Visits<'a> {
     coordinator: &'a ConnInfo,
@@ -39,13 +40,19 @@ impl<'a> Visits<'a> {
         Visits { coordinator, map, application, topology, sessions }
     }
 
+    /// Has sessions on all nodes.
+    pub async fn connect(&mut self) -> Result<()> {
+        let Visits { coordinator, map, application, topology, .. } = *self;
+        let missing = self.sessions.iter_mut().zip(&topology.nodes).filter(|(session, _)| session.is_none());
+        let connecting = missing.map(|(session, node)| async move {
+            *session = Some(node.connect(coordinator, map, application, &[]).await?);
+            Ok(())
+        });
+        join_all(connecting).await.into_iter().collect()
+    }
+
     /// The session of a node, by its number in the topology.
-    pub async fn node(&mut self, number: usize) -> Result<&Client> {
-        if self.sessions[number].is_none() {
-            let node = &self.topology.nodes[number];
-            let session = node.connect(self.coordinator, self.map, self.application, &[]).await?;
-            self.sessions[number] = Some(session);
-        }
+    fn node(&self, number: usize) -> Result<&Client> {
         let session = self.sessions[number].as_ref();
         session
             .map(|session| &session.connected.client)
@@ -62,9 +69,10 @@ impl<'a> Visits<'a> {
         if topology.kind == Kind::Citus {
             return Ok(Said { prepares: None, same_types: true });
         }
+        self.connect().await?;
         let (mut least, mut same_types) = (usize::MAX, true);
         for (number, node) in topology.nodes.iter().enumerate() {
-            let client = self.node(number).await?;
+            let client = self.node(number)?;
             let sql = "SELECT pg_catalog.current_setting('max_prepared_transactions')::int4";
             let most: i32 = client.query_one(sql, &[]).await.map_err(server_error)?.get(0);
             least = least.min(usize::try_from(most).unwrap_or(0));
@@ -88,28 +96,33 @@ impl Visits<'_> {
         if matches!(topology.map, Map::Ranges(_)) {
             return Ok(Err("partitions are by range".into()));
         }
+        if topology.places.iter().any(|place| !place.renamed.is_empty()) {
+            return Ok(Err("columns have other names on some nodes".into()));
+        }
+        self.connect().await?;
         let mut first: Option<FrameLayout> = None;
         for number in 0..topology.nodes.len() {
-            let client = self.node(number).await?;
+            let client = self.node(number)?;
             let there = client.query_one(&format!("SELECT {IS_THERE}"), &[]).await.map_err(server_error)?;
             if !there.get::<_, bool>(0) {
                 return Ok(Ok(None));
             }
             client.batch_execute(LOAD_LIBRARY).await.map_err(server_error)?;
-            for place in topology.places.iter().filter(|place| place.node == number) {
-                let names: Vec<&str> = columns.iter().map(|column| place.column(column)).collect();
-                let layout = FrameLayout::parse(&plan_of(client, &place.qualified(), &names).await?)?;
+            let places: Vec<String> =
+                topology.places.iter().filter(|place| place.node == number).map(Place::qualified).collect();
+            for (place, plan) in places.iter().zip(plans_of(client, &places, columns).await?) {
+                let layout = FrameLayout::parse(&plan)?;
                 if let Some(refusal) = layout.refusal {
                     return Ok(Err(format!("{} ({})", refusal.code, refusal.detail)));
                 }
-                if !layout.enums().is_empty() || !place.renamed.is_empty() {
-                    return Ok(Err("enums and columns of other names differ from node to node".into()));
+                if !layout.enums().is_empty() {
+                    return Ok(Err("enums differ from node to node".into()));
                 }
                 match &first {
                     None => first = Some(layout),
                     Some(first) if first.fingerprint == layout.fingerprint => {}
                     Some(_) => {
-                        return Ok(Err(format!("{} is laid out otherwise than others", place.qualified())));
+                        return Ok(Err(format!("{place} is laid out otherwise than others")));
                     }
                 }
             }

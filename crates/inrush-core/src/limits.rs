@@ -13,8 +13,8 @@ pub struct Limits {
     /// Input bytes of one commit unit for inputs that cannot be read again at an offset (standard input,
     /// compressed files): they stay in memory until the unit has committed.
     pub unit_bytes_kept: u64,
-    /// Age in milliseconds at which a commit unit is committed.
-    pub unit_millis: u64,
+    /// Age in milliseconds at which a commit unit is committed; unless it is said, whoever plans chooses.
+    pub unit_millis: Option<u64>,
     /// Bytes of chunks that may be in memory at once between reader and lanes.
     pub in_flight: usize,
     /// Connections of one load with `--jobs auto`.
@@ -40,7 +40,7 @@ impl Default for Limits {
             max_record: 64 << 20,
             unit_bytes: 256 << 20,
             unit_bytes_kept: 32 << 20,
-            unit_millis: 1000,
+            unit_millis: None,
             in_flight: 48 << 20,
             max_jobs: 16,
             retries: 5,

@@ -85,8 +85,12 @@ pub(crate) struct Plan {
     pub pool: BufferPool,
 }
 
-/// How long a unit on several servers takes at most, even if it is the only one.
-const SPREAD_UNIT: Duration = Duration::from_secs(5);
+/// Age at which a unit is committed.
+const UNIT: Duration = Duration::from_secs(1);
+
+/// The same of one on several servers, even if it is the only one: its end costs a round trip to each of them, and whoever
+/// wants to move a shard waits for it.
+const SPREAD_UNIT: Duration = Duration::from_secs(3);
 
 /// Bytes of a unit that may have to be mended.
 const MENDED: u64 = 32 << 20;
@@ -194,11 +198,13 @@ impl Plan {
 
     /// Age at which a unit is committed.
     pub fn unit_age(&self) -> Option<Duration> {
-        if self.single_unit && self.spread.is_some() {
-            // Whoever wants to move a shard waits for it.
-            return Some(SPREAD_UNIT);
+        let asked = self.limits.unit_millis.map(Duration::from_millis);
+        match (self.spread.is_some(), self.single_unit) {
+            (true, true) => Some(SPREAD_UNIT),
+            (true, false) => Some(asked.unwrap_or(SPREAD_UNIT)),
+            (false, false) => Some(asked.unwrap_or(UNIT)),
+            (false, true) => None,
         }
-        (!self.single_unit).then(|| Duration::from_millis(self.limits.unit_millis))
     }
 
     /// Input bytes of one unit: less where they must be kept in memory, divided by the lanes that keep them.

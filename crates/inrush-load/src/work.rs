@@ -66,7 +66,12 @@ pub(crate) fn work(
         if !job.plan.table.unlogged && job.plan.spread.is_none() {
             scope.spawn(move || runtime.block_on(walwriter::nudge(client, job)));
         }
-        let first = job.plan.jobs.unwrap_or_else(|| starting_lanes(&job.plan.limits));
+        let first = job.plan.jobs.unwrap_or_else(|| {
+            let lanes = starting_lanes(&job.plan.limits);
+            // Each has a session on every node: those are what stores.
+            let nodes = job.plan.spread.as_ref().map_or(1, |spread| spread.aim.topology.nodes.len());
+            lanes.div_ceil(nodes.max(1))
+        });
         job.fit_queue(first);
         let mut lanes = Vec::new();
         for number in 0..first {

@@ -268,9 +268,9 @@ pub struct SpeedArgs {
     #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "4MiB", hide = true)]
     pub chunk: u64,
 
-    /// Milliseconds after which a commit unit is committed
-    #[arg(long, value_name = "MS", default_value = "1000", hide = true)]
-    pub unit_millis: u64,
+    /// Milliseconds after which a commit unit is committed: 1000, or 3000 of a table on several servers
+    #[arg(long, value_name = "MS", hide = true)]
+    pub unit_millis: Option<u64>,
 
     /// Input bytes of one commit unit; a smaller plain file is one unit, up to 16 MiB
     #[arg(long, value_parser = values::bytes, value_name = "SIZE", default_value = "256MiB", hide = true)]

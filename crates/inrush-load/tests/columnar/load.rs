@@ -46,7 +46,7 @@ fn every_row_once_and_bad_ones_by_number() {
         let finished = load(&database, &[file], |options| {
             options.max_rejects = MaxRejects::Count(3);
             options.rejects = Some(rejects.clone());
-            options.limits.unit_millis = 50;
+            options.limits.unit_millis = Some(50);
         })
         .unwrap_or_else(|error| panic!("{error}"));
         assert!(finished.error.is_none(), "{:?}", finished.error);
@@ -74,7 +74,7 @@ fn every_row_once_and_bad_ones_by_number() {
         // The same command again loads nothing.
         let again = load_well(&database, &[file], |options| {
             options.max_rejects = MaxRejects::Count(3);
-            options.limits.unit_millis = 50;
+            options.limits.unit_millis = Some(50);
         });
         assert_eq!(again.report.totals.rows, 0);
         assert_eq!(database.psql("SELECT count(*) FROM t"), "149997");

@@ -147,13 +147,8 @@ impl Ways<'_> {
     async fn visit(&self, table: &Table, topology: &Topology, aim: Aim) -> Result<Way> {
         let mut visits = Visits::new(self.conninfo, self.map, "inrush serve: look", topology);
         let mut asked = visits.ask(table).await;
-        if asked.is_ok() {
-            for node in 0..topology.nodes.len() {
-                if let Err(error) = visits.node(node).await {
-                    asked = Err(error);
-                    break;
-                }
-            }
+        if let Err(error) = visits.connect().await {
+            asked = Err(error);
         }
         let said = match asked {
             Ok(said) => said,

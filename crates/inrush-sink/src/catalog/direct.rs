@@ -40,13 +40,12 @@ pub async fn plan(client: &Client, table: &Table, columns: &[&str]) -> Result<St
     Ok(row.get(0))
 }
 
-/// [`plan`] for a table that only its name is known of, as SQL reads it.
-pub async fn plan_of(client: &Client, table: &str, columns: &[&str]) -> Result<String> {
-    let row = client
-        .query_one("SELECT inrush.plan(pg_catalog.to_regclass($1), $2)::text", &[&table, &columns])
-        .await
-        .map_err(server_error)?;
-    Ok(row.get(0))
+/// [`plan`] for tables that only their names are known of, as SQL reads them; in their order.
+pub async fn plans_of(client: &Client, tables: &[String], columns: &[&str]) -> Result<Vec<String>> {
+    let sql = "SELECT inrush.plan(pg_catalog.to_regclass(t.name), $2)::text
+                 FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY t (name, number) ORDER BY t.number";
+    let rows = client.query(sql, &[&tables, &columns]).await.map_err(server_error)?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// The labels of an enum and their OIDs.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::target::Way;
 use inrush_core::{BaseType, Column, Generated, Identity, PgType, RelKind, Table};
 use inrush_sink::catalog::TableName;
 use inrush_windows::{IndexKind, Late, Leaf as WindowLeaf, Policy, TimeKind, Window, WindowState, Windowed};
