@@ -12,10 +12,12 @@
 //! guard takes that name for this one statement. There is nothing of Citus in the transaction but locks.
 
 use crate::find::{Found, find_again};
+use crate::node::set;
 use crate::raw::Raw;
+use crate::scatter::{Fill, fills};
 use crate::topology::Kind;
 use futures_util::SinkExt;
-use inrush_core::{Code, Error, Result, Table, quote_ident, quote_literal};
+use inrush_core::{Code, Column, Error, Result, Table, quote_ident, quote_literal};
 use inrush_sink::connect::{Backend, Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::{Failure, server_error};
@@ -58,6 +60,7 @@ impl Guard {
         let connected = connect(coordinator, application).await?;
         let client = &connected.client;
         let backend = Backend::own(client).await?;
+        set(client, application, &[]).await?;
         let most = "SELECT pg_catalog.current_setting('max_prepared_transactions') <> '0'";
         let prepares = client.query_one(most, &[]).await.map_err(server_error)?.get(0);
         Ok(Guard { backend, prepares, connected, internal: None, citus: false })
@@ -97,7 +100,7 @@ impl Guard {
                 Err(error) if error.code().is_some_and(|state| state.code() == "55P03") => {
                     self.roll_back().await?;
                     if !waits(started.elapsed()) {
-                        return Err(Failure::Fatal(Error::new(Code::Interrupted, "the load was stopped")));
+                        return Err(Failure::Fatal(Error::new(Code::Interrupted, "it was stopped")));
                     }
                 }
                 // While Citus waited for the shards that it had read of, they were split (metadata_cache.c,
@@ -117,10 +120,7 @@ impl Guard {
         for guarded in tables {
             // A statement of its own, begun behind the locks.
             let read = find_again(&self.connected.client, guarded.table, guarded.kind).await;
-            found.push(read.map_err(|error| match self.connected.ended() {
-                Some(ended) => self.connected.failure(ended),
-                None => Failure::Fatal(error),
-            })?);
+            found.push(read.map_err(|error| self.failure(error))?);
         }
         Ok(found)
     }
@@ -128,7 +128,8 @@ impl Guard {
     async fn lock(&self, tables: &[Guarded<'_>]) -> Result<(), tokio_postgres::Error> {
         let client = &self.connected.client;
         let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = {}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL search_path = pg_catalog, pg_temp;
+             SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL lock_timeout = {}",
             WAIT.as_millis()
         );
         client.batch_execute(&begin).await?;
@@ -196,6 +197,27 @@ impl Guard {
                 self.execute("ROLLBACK TO inrush_value; RELEASE inrush_value").await?;
                 Ok(Err(said))
             }
+        }
+    }
+
+    /// The columns that the coordinator fills in rows that have values for `sent`. In this session: whoever waits for the
+    /// table waits for the guard, and another session would wait behind him.
+    pub async fn fills(&self, table: &Table, sent: &[Column], kind: Kind) -> Result<Vec<Fill>, Failure> {
+        let asked = fills(&self.connected.client, table, sent, kind).await;
+        asked.map_err(|error| self.failure(error))
+    }
+
+    /// Whether the table of this name is still the one that was looked at.
+    pub async fn is_same(&self, table: &Table) -> Result<bool, Failure> {
+        let sql = "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid IS NOT DISTINCT FROM $2";
+        let asked = self.connected.client.query_one(sql, &[&table.qualified(), &table.oid]).await;
+        Ok(asked.map_err(|e| self.connected.failure(&e))?.get(0))
+    }
+
+    fn failure(&self, error: Error) -> Failure {
+        match self.connected.ended() {
+            Some(ended) => self.connected.failure(ended),
+            None => Failure::Fatal(error),
         }
     }
 

@@ -5,6 +5,11 @@ use inrush_sink::connect::{Backend, Connected, connect};
 use inrush_sink::conninfo::{ConnInfo, NodeAddress};
 use inrush_sink::failure::server_error;
 use std::fmt;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+/// How long a node may take to answer a connection.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// A server that has rows.
 #[derive(Clone, PartialEq, Eq)]
@@ -125,16 +130,33 @@ impl Node {
         let said = |error: Error| {
             error.hint(format!("This is node {self}. If it is reached otherwise from here: --node HOST:PORT=HOST:PORT; to go through the coordinator: --no-bypass. In a configuration: server.nodes, server.bypass."))
         };
-        let connected = connect(&self.conninfo(coordinator, map)?, application).await.map_err(said)?;
+        let conninfo = self.conninfo(coordinator, map)?;
+        let connecting = tokio::time::timeout(CONNECT, connect(&conninfo, application)).await;
+        let connected = connecting.unwrap_or_else(|_| {
+            let fact = format!("node {self} does not answer within {} s", CONNECT.as_secs());
+            Err(Error::new(Code::Connect, fact))
+        });
+        let connected = connected.map_err(said)?;
         let client = &connected.client;
-        // Whoever cleans up knows the session by this name, even if the user has given others another.
-        let mut all = vec![("application_name".to_owned(), application.to_owned())];
-        all.extend_from_slice(settings);
-        let (names, values): (Vec<String>, Vec<String>) = all.into_iter().unzip();
-        let set = "SELECT pg_catalog.set_config(n, v, false) FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) x(n, v)";
-        client.query(set, &[&names, &values]).await.map_err(server_error)?;
+        set(client, application, settings).await?;
         Ok(NodeSession { backend: Backend::own(client).await?, connected })
     }
+}
+
+/// Makes settings a session's. Whoever cleans up knows it by the name, even if the user has given others another; and it
+/// ends within two minutes of a client that is gone without a word.
+pub(crate) async fn set(client: &Client, application: &str, settings: &[(String, String)]) -> Result<()> {
+    let own = [
+        ("application_name", application),
+        ("tcp_keepalives_idle", "60"),
+        ("tcp_keepalives_interval", "10"),
+        ("tcp_keepalives_count", "5"),
+    ];
+    let settings = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let (names, values): (Vec<&str>, Vec<&str>) = own.into_iter().chain(settings).unzip();
+    let sql = "SELECT pg_catalog.set_config(n, v, false)
+                 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) x (n, v)";
+    client.query(sql, &[&names, &values]).await.map(drop).map_err(server_error)
 }
 
 /// A connection to a node.
@@ -148,7 +170,7 @@ pub struct NodeSession {
 
 impl NodeSession {
     /// What of a session's settings decides how text becomes values, and what a row may wait for.
-    pub async fn settings(client: &tokio_postgres::Client) -> Result<Vec<(String, String)>> {
+    pub async fn settings(client: &Client) -> Result<Vec<(String, String)>> {
         const NAMES: [&str; 7] = [
             "TimeZone",
             "DateStyle",

@@ -203,8 +203,12 @@ pub struct Scatter {
     only: Option<Vec<bool>>,
     /// Units that every node has been told of, and that the ledger may forget.
     told: Vec<String>,
+    /// Whether the unit under way has the ledger forget those.
+    forgets: bool,
     /// Units that the ledger has forgotten, by the name of a node that still has a mark of them.
     marked: BTreeMap<String, Vec<String>>,
+    /// Of those, what the unit under way has nodes forget.
+    unmarking: BTreeMap<String, Vec<String>>,
     /// Nodes that have the unit's rows.
     nodes: Vec<String>,
     doubts: Vec<Doubt>,
@@ -244,6 +248,8 @@ impl Scatter {
             mended: None,
             only: None,
             told: Vec::new(),
+            forgets: false,
+            unmarking: BTreeMap::new(),
             marked: BTreeMap::new(),
             nodes: Vec::new(),
             doubts: Vec::new(),
@@ -257,6 +263,25 @@ impl Scatter {
         // Sessions are known by whose they are.
         self.guard = None;
         self.slots.leave_idle();
+    }
+
+    /// Whose units these are.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// The columns that the coordinator fills in rows of a table, as the guard's session sees them.
+    pub async fn ask_fills(&self, table: usize, sent: &[Column]) -> Result<Vec<Fill>, Failure> {
+        let (Some(guard), bound) = (&self.guard, &self.tables[table]) else { return Ok(Vec::new()) };
+        guard.fills(&bound.aim.table, sent, bound.topology.kind).await
+    }
+
+    /// Whether a table is still the one that was looked at, and not another of its name.
+    pub async fn is_same(&self, table: usize) -> Result<bool, Failure> {
+        match &self.guard {
+            Some(guard) => guard.is_same(&self.tables[table].aim.table).await,
+            None => Ok(true),
+        }
     }
 
     /// The name of the unit under way, as the ledger has it.
@@ -327,6 +352,10 @@ impl Scatter {
     /// Goes by this topology, as it was found behind the guard. `Err`: why rows cannot be sent any more.
     fn adopt(&mut self, table: usize, topology: Topology) -> Result<(), String> {
         let topology = Arc::new(topology);
+        let frames = |shaped: &Shaped| shaped.table == table && shaped.shape.wire == WireFormat::Direct;
+        if topology.keys != self.tables[table].topology.keys && self.shapes.iter().any(frames) {
+            return Err("it is distributed by another column, and frames have the hash of the old one".into());
+        }
         for shaped in self.shapes.iter_mut().filter(|shaped| shaped.table == table) {
             let (columns, fills) = (&shaped.shape.columns, &shaped.shape.fills);
             shaped.router = Router::new(&self.tables[table].aim, columns, fills, &topology)?;
@@ -377,6 +406,8 @@ impl Scatter {
             }
         }
         tables.iter().for_each(|table| self.tables[*table].stagger());
+        self.shapes.iter_mut().for_each(|shaped| shaped.pool.begin(&shaped.shape.fills));
+        self.forgets = false;
         self.units += 1;
         self.gid = Some(Gid {
             origin: self.writer.origin.clone(),
@@ -598,7 +629,8 @@ impl Scatter {
         if shaped.pool.is_empty()
             && let Some(guard) = &mut self.guard
         {
-            shaped.pool.fill(guard.defaults(&Pool::sql(fills), Pool::ROWS, fills.len()).await?);
+            let wanted = shaped.pool.wanted();
+            shaped.pool.fill(guard.defaults(&Pool::sql(fills), wanted, fills.len()).await?);
         }
         let Some((binary, text)) = shaped.pool.take() else {
             return Err(Failure::Fatal(Error::new(Code::Internal, "the coordinator gave no defaults")));

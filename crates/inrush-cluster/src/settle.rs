@@ -72,6 +72,14 @@ impl Reached<'_> {
     }
 }
 
+/// The server of this name, if it answers.
+fn reached_as<'s, 'a>(sessions: &'s [Reached<'a>], nodes: &[Node], name: &str) -> Option<&'s Reached<'a>> {
+    let is_here = nodes.iter().any(|node| node.name == name && node.address.is_none());
+    sessions
+        .iter()
+        .find(|reached| if is_here { reached.session.is_none() } else { reached.node.name == name })
+}
+
 /// The name of sessions on nodes, by which whoever settles finds them. `epoch` is 0 for a stream.
 pub fn application(load: i64, epoch: i32, origin: &str) -> String {
     // At most 63 bytes (NAMEDATALEN).
@@ -90,19 +98,26 @@ pub async fn settle(
     map: &NodeMap,
     nodes: &[Node],
 ) -> Result<Settled> {
+    // Who lives, and what is decided, only the server knows that is written to.
+    let standby = "SELECT pg_catalog.pg_is_in_recovery()";
+    if client.query_one(standby, &[]).await.map_err(server_error)?.get(0) {
+        return Err(Error::new(
+            Code::Server,
+            "what is prepared on several servers cannot be ended from a standby",
+        )
+        .hint("Name the primary, for example with target_session_attrs=read-write."));
+    }
     let origin = ledger.origin(client).await?;
     let mut settled = Settled::default();
     // The coordinator has the guards, and perhaps places.
     let own = Node::coordinator();
     let mut sessions = vec![Reached { node: &own, session: None, coordinator: client }];
-    let mut silent: Vec<String> = Vec::new();
     let others: Vec<&Node> = nodes.iter().filter(|node| node.address.is_some()).collect();
     let connecting = others.iter().map(|node| node.connect(coordinator, map, "inrush recover", &[]));
     for (node, connected) in others.iter().zip(join_all(connecting).await) {
         match connected {
             Ok(session) => sessions.push(Reached { node, session: Some(session), coordinator: client }),
             Err(error) => {
-                silent.push(node.name.clone());
                 settled.left.push(format!("node {node} cannot be reached: {}", error.fact()));
             }
         }
@@ -113,6 +128,8 @@ pub async fn settle(
         end_dead(client, ledger, reached.client(), &origin, &mut epochs).await?;
     }
     let mut units: BTreeMap<Gid, Vec<(usize, String, Part)>> = BTreeMap::new();
+    // Units of which something could not be ended.
+    let mut failed: BTreeSet<String> = BTreeSet::new();
     for (number, reached) in sessions.iter().enumerate() {
         let sql = "SELECT gid FROM pg_catalog.pg_prepared_xacts
                     WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)";
@@ -139,20 +156,24 @@ pub async fn settle(
         let commit = ledger.is_decided(client, &gid.to_string()).await?;
         // The guard last, and only when every node has been told.
         parts.sort_by_key(|(_, _, part)| *part);
-        let nodes =
+        let of_unit =
             decided.iter().find(|unit| unit.gid == gid.to_string()).map_or(&[][..], |unit| &unit.nodes);
-        let untold = commit && nodes.iter().any(|node| silent.contains(node));
+        let mut untold = commit && of_unit.iter().any(|name| reached_as(&sessions, nodes, name).is_none());
         for (number, name, part) in parts {
             if part == Part::Guard && untold {
                 continue;
             }
             let verb = if commit { "COMMIT" } else { "ROLLBACK" };
-            end(sessions[number].client(), verb, &name).await?;
+            if let Err(error) = end(sessions[number].client(), verb, &name).await {
+                // Another role's, or somebody else is at it: the others are ended all the same.
+                untold = true;
+                let node = sessions[number].node;
+                settled.left.push(format!("{name} on node {node} is left: {}", error.fact()));
+                failed.insert(gid.to_string());
+            }
         }
-        if commit {
-            settled.committed += 1;
-        } else {
-            settled.rolled_back += 1;
+        if !failed.contains(&gid.to_string()) {
+            *(if commit { &mut settled.committed } else { &mut settled.rolled_back }) += 1;
         }
     }
     // Of a decided unit nothing is prepared any more where we have been.
@@ -167,11 +188,7 @@ pub async fn settle(
         let mut missing = Vec::new();
         let mut unknown = None;
         for name in &unit.nodes {
-            let node = nodes.iter().find(|node| node.name == *name).or((own.name == *name).then_some(&own));
-            let session = node.and_then(|node| {
-                sessions.iter().find(|reached| reached.node.name == node.name || node.address.is_none())
-            });
-            match session {
+            match reached_as(&sessions, nodes, name) {
                 None => unknown = Some(name),
                 Some(reached) if unit.ranges.is_some() => {
                     if !ledger.is_marked(reached.client(), &unit.gid).await? {
@@ -183,6 +200,8 @@ pub async fn settle(
         }
         if let Some(name) = unknown {
             settled.left.push(format!("unit {} is committed, and node {name} has not been told", unit.gid));
+        } else if failed.contains(&unit.gid) {
+            // It is told of the next time.
         } else if missing.is_empty() {
             told.push(unit.gid);
         } else {

@@ -117,6 +117,20 @@ pub(super) struct Sent {
     commit: Option<Committed>,
 }
 
+impl Sent {
+    /// Takes works out of a unit, and what would be said of them. Gives those, and the others.
+    fn take_out(
+        &mut self,
+        works: Vec<LaneWork>,
+        out: impl Fn(&LaneWork) -> bool,
+    ) -> (Vec<LaneWork>, Vec<LaneWork>) {
+        if let Some(committed) = &mut self.commit {
+            committed.keep(&works.iter().map(|work| !out(work)).collect::<Vec<_>>());
+        }
+        works.into_iter().partition(out)
+    }
+}
+
 /// The requests with keys that a unit has rows of. Two attempts of one must not be in one unit: their rows would be
 /// stored together, and the ledger, which tells them apart, would be asked once.
 #[derive(Default)]
@@ -235,7 +249,7 @@ impl Lane {
         let mut sent = Sent::default();
         let began = Instant::now();
         loop {
-            works = drop_stale(works);
+            works = drop_stale(works, &mut sent);
             if works.is_empty() {
                 if let Err(failure) = self.resolve_nodes().await {
                     self.metrics.note_error(failure.error());
@@ -251,28 +265,29 @@ impl Lane {
             if let Err(error) = self.connect().await {
                 self.metrics.note_error(&error);
                 if began.elapsed() > self.settings.patience {
-                    works = hand_back(works, &error);
+                    works = hand_back(works, &mut sent, &error);
                 }
                 self.sleep(&mut pause).await;
                 continue;
             }
             if sent.commit.is_some() {
-                // Its answer was lost with the connection.
-                match self.has_committed(&works, &sent).await {
+                // Its answer was lost with the connection. Nodes are told by what the ledger has of the unit, whatever became
+                // of those that wanted it.
+                let committed = match self.resolve_nodes().await {
+                    Ok(true) => Ok(Some(true)),
+                    Ok(false) => self.has_committed(&works, &sent).await,
+                    Err(failure) => Err(failure),
+                };
+                match committed {
                     Ok(Some(true)) => {
-                        self.tell_nodes().await;
                         if let Some(committed) = sent.commit.take() {
                             self.settle(works, committed, began).await;
                         }
                         return;
                     }
-                    Ok(Some(false)) => {
-                        self.roll_back_nodes().await;
-                        sent = Sent::default();
-                    }
+                    Ok(Some(false)) => sent = Sent::default(),
                     // Some are void: what is left goes again.
                     Ok(None) => {
-                        self.roll_back_nodes().await;
                         sent = Sent::default();
                         continue;
                     }
@@ -462,6 +477,15 @@ impl Lane {
     async fn has_committed(&self, works: &[LaneWork], sent: &Sent) -> Result<Option<bool>, Failure> {
         let Some(session) = &self.session else { return Ok(Some(false)) };
         let client = &session.connected.client;
+        if let Some((xid, life)) = &sent.xid {
+            let status = "SELECT CASE WHEN pg_catalog.pg_postmaster_start_time()::text = $2
+                                      THEN pg_catalog.pg_xact_status($1::text::xid8) END";
+            let row = client.query_one(status, &[xid, life]).await.map_err(|e| session.failure(&e))?;
+            // Another life may have given the number to another transaction.
+            if let Some(status) = row.get::<_, Option<&str>>(0) {
+                return Ok(Some(status == "committed"));
+            }
+        }
         // All of the unit is one transaction: one offset speaks for it.
         for work in works {
             let Some((from, to)) = work.span else { continue };
@@ -496,22 +520,13 @@ impl Lane {
                 }
             });
         }
-        let Some((xid, life)) = &sent.xid else { return Ok(Some(false)) };
-        let row = client
-            .query_one(
-                "SELECT CASE WHEN pg_catalog.pg_postmaster_start_time()::text = $2
-                             THEN pg_catalog.pg_xact_status($1::text::xid8) END",
-                &[xid, life],
-            )
-            .await
-            .map_err(|e| session.failure(&e))?;
-        Ok(Some(row.get::<_, Option<&str>>(0) == Some("committed")))
+        Ok(Some(false))
     }
 }
 
 /// Takes out what an origin does not stand behind any more.
-fn drop_stale(works: Vec<LaneWork>) -> Vec<LaneWork> {
-    let (stale, rest): (Vec<_>, Vec<_>) = works.into_iter().partition(|work| work.body.origin.is_stale());
+fn drop_stale(works: Vec<LaneWork>, sent: &mut Sent) -> Vec<LaneWork> {
+    let (stale, rest) = sent.take_out(works, |work| work.body.origin.is_stale());
     if !stale.is_empty() {
         fail(stale, &Error::new(Code::Fenced, "another reader or attempt has taken over"));
     }
@@ -519,9 +534,9 @@ fn drop_stale(works: Vec<LaneWork>) -> Vec<LaneWork> {
 }
 
 /// Gives back what its sender can send again, or keep on disk: the key tells what the server has of it.
-fn hand_back(works: Vec<LaneWork>, error: &Error) -> Vec<LaneWork> {
+fn hand_back(works: Vec<LaneWork>, sent: &mut Sent, error: &Error) -> Vec<LaneWork> {
     let again = |work: &LaneWork| matches!(work.body.origin.kind, Kind::Request { .. });
-    let (gone, rest): (Vec<_>, Vec<_>) = works.into_iter().partition(again);
+    let (gone, rest) = sent.take_out(works, again);
     if !gone.is_empty() {
         fail(gone, &Error::new(Code::ConnectionLost, error.fact()));
     }

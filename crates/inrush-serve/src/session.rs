@@ -86,10 +86,10 @@ impl Session {
         })
     }
 
-    /// Its number as a stream, by which others see whether it lives; and whether it has just been given it.
-    pub async fn writer(&mut self) -> Result<(i64, bool), Failure> {
+    /// Its number as a stream, by which others see whether it lives.
+    pub async fn writer(&mut self) -> Result<i64, Failure> {
         if let Some(writer) = self.writer {
-            return Ok((writer, false));
+            return Ok(writer);
         }
         let begun = self.ledger.begin_stream(&self.connected.client).await;
         let writer = begun.map_err(|error| match error.code() {
@@ -97,7 +97,7 @@ impl Session {
             _ => Failure::Fatal(error),
         })?;
         self.writer = Some(writer);
-        Ok((writer, true))
+        Ok(writer)
     }
 
     /// What a failed statement means.

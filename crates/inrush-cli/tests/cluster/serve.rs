@@ -2,7 +2,7 @@
 
 use crate::harness::{inrush, run};
 use crate::loads::{Files, PATIENCE, Place, settled};
-use crate::process::{Serve, free_port};
+use crate::process::{Serve, free_port, wait_until};
 use crate::story::Fault;
 use crate::streams::{Stream, at_steps};
 use inrush_testkit::{Cluster, ClusterDatabase, ClusterOptions, Version, require_server};
@@ -126,6 +126,95 @@ fn what_the_coordinator_fills_is_what_an_insert_would_have() {
     database.psql("ALTER TABLE t ALTER note SET DEFAULT 'another'");
     pass(&config, "{\"info\":\"later\"}\n", 0);
     assert_eq!(database.psql("SELECT note FROM t WHERE info = 'later'"), "another");
+    settled(&database, &log);
+}
+
+/// Defaults are of the unit, and whoever alters the table while it is written waits for a unit and no longer.
+#[test]
+fn a_table_that_is_altered_under_a_stream() {
+    let database = fresh(Version::Any);
+    database.by_hash("t", "id int, info text, note text, at timestamptz", "id", 3, "");
+    database.psql("ALTER TABLE t ALTER at SET DEFAULT clock_timestamp(), ALTER note SET DEFAULT '0'");
+    let stream = Stream::new(&database, "");
+    let serve = stream.start();
+    stream.rows(1..101);
+    stream.wait_for(100, "");
+    for turn in 1..=30_u32 {
+        stream.rows(turn * 100 + 1..turn * 100 + 51);
+        let alter = format!("SET lock_timeout = '20s'; ALTER TABLE t ALTER note SET DEFAULT '{turn}'");
+        database.coordinator().psql(&alter);
+        stream.rows(turn * 100 + 51..turn * 100 + 101);
+    }
+    stream.wait_for(3100, "");
+    let log = serve.log();
+    assert_eq!(serve.stop(), 0);
+    // What came behind the last change has the last default, and nothing is older than its unit.
+    let old = "SELECT count(*) FROM t WHERE id > 3050 AND note <> '30'";
+    assert_eq!(database.psql(old), "0", "{log}");
+    let of_first = "SELECT count(*) FROM t WHERE id > 1000 AND at <= (SELECT max(at) FROM t WHERE id <= 100)";
+    assert_eq!(database.psql(of_first), "0", "{log}");
+    settled(&database, &log);
+}
+
+/// Several lanes, and inputs of every kind, when the server goes away: keyed and keyless bodies, and a file.
+#[test]
+fn units_of_several_inputs_when_servers_crash() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let database = cluster.fresh_database();
+    database.by_hash("t", "id int, info text", "id", 4, "UNIQUE (id)");
+    let stream = Stream::new(&database, "");
+    let port = free_port();
+    let more = format!("[[http]]\nname = \"in\"\nlisten = \"127.0.0.1:{port}\"\ninto.table = \"t\"\n");
+    let mut serve = stream.start_with(3, &more);
+    serve.wait_for(port);
+    let body = |from: u32| -> String {
+        (from..from + 20).map(|id| format!("{{\"id\":{id},\"info\":\"info {id}\"}}\n")).collect()
+    };
+    let sending = std::sync::atomic::AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..60_u32 {
+                stream.rows(number * 100 + 1..number * 100 + 61);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        scope.spawn(|| {
+            for number in 0..60_u32 {
+                let key = format!("body {number}");
+                let text = body(number * 100 + 61);
+                loop {
+                    let headers = [("Idempotency-Key", key.as_str())];
+                    let reply = crate::client::rows(port, "t", &headers, &text);
+                    if reply.is_ok_and(|reply| reply.status / 100 == 2) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                // Without a key, refused rows and all: those that are answered are there once; the constraint says so.
+                let _ = crate::client::rows(port, "t", &[], &body(number * 100 + 81));
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            sending.store(false, std::sync::atomic::Ordering::Relaxed);
+        });
+        scope.spawn(|| {
+            let mut turn = 0;
+            while sending.load(std::sync::atomic::Ordering::Relaxed) && turn < 4 {
+                std::thread::sleep(Duration::from_millis(700));
+                Place::crash(&database, turn % 2 == 0, turn % 2 == 1);
+                turn += 1;
+            }
+        });
+    });
+    let keyed = "SELECT count(*) FROM t WHERE (id - 1) % 100 < 80";
+    wait_until("all rows with offsets or keys", || {
+        database.coordinator().try_psql(keyed).is_ok_and(|n| n == "4800")
+    });
+    let log = serve.log();
+    assert_eq!(serve.stop(), 0, "{log}");
+    assert_eq!(database.psql("SELECT count(*) - count(DISTINCT id) FROM t"), "0", "{log}");
+    let other = "SELECT count(*) FROM inrush_ledger.dead_letters WHERE sqlstate <> '23505'";
+    assert_eq!(database.psql(other), "0", "{log}");
+    assert_eq!(Place::misplaced(&database, "t"), 0);
     settled(&database, &log);
 }
 

@@ -40,14 +40,19 @@ impl<'c> Stream<'c> {
     }
 
     pub fn start(&self) -> Serve {
+        self.start_with(1, "")
+    }
+
+    /// With so many lanes and more inputs.
+    pub fn start_with(&self, lanes: usize, inputs: &str) -> Serve {
         let nodes: Vec<String> = self
             .nodes
             .iter()
             .map(|(address, proxy)| format!("\"{address}=127.0.0.1:{}\"", proxy.port()))
             .collect();
         let config = format!(
-            "[server]\nto = \"{}\"\nlanes = 1\nnodes = [{}]\n{}\n[batch]\nlinger = \"20ms\"\n[windows]\nevery = \"1s\"\n\
-             [[tail]]\nname = \"rows\"\nfiles = \"{}/rows.csv\"\nformat = \"csv\"\ninto.table = \"t\"\n",
+            "[server]\nto = \"{}\"\nlanes = {lanes}\nnodes = [{}]\n{}\n[batch]\nlinger = \"20ms\"\n[windows]\nevery = \"1s\"\n\
+             [[tail]]\nname = \"rows\"\nfiles = \"{}/rows.csv\"\nformat = \"csv\"\ninto.table = \"t\"\n{inputs}",
             self.place.url_via(self.coordinator.port()),
             nodes.join(", "),
             self.more,

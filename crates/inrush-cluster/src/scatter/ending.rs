@@ -11,6 +11,9 @@ use inrush_sink::ledger::{PreparedUnit, RangeDone};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
+/// After so long it is said that a node is waited for.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// A unit that the ledger has, and that some of its nodes lack, where nodes prepare nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lacking {
@@ -60,6 +63,7 @@ impl Scatter {
         let name = self.mended.clone().unwrap_or_else(|| gid.to_string());
         let mut names = Vec::new();
         let mut preparing = Vec::new();
+        self.unmarking = std::mem::take(&mut self.marked);
         for (number, slot) in self.slots.slots.iter_mut().enumerate() {
             // A node that lacks a unit is marked even if it turns out to have no rows of it.
             let lacks = self.only.as_ref().is_some_and(|only| only[number]);
@@ -75,7 +79,7 @@ impl Scatter {
             names.push(node.clone());
             let part = gid.part(Part::Rows, number);
             let (ledger, name) = (&self.reach.ledger, &name);
-            let old = self.marked.get(node).map_or(&[][..], Vec::as_slice);
+            let old = self.unmarking.get(node).map_or(&[][..], Vec::as_slice);
             preparing.push(async move {
                 if marks { session.mark(ledger, name, old).await } else { session.prepare(&part).await }
             });
@@ -99,13 +103,17 @@ impl Scatter {
         Ok(Some(PreparedUnit { gid: name, load: gid.load, nodes: names, ranges }))
     }
 
-    /// Units that every node has been told of.
-    pub fn told(&self) -> &[String] {
+    /// Units that every node has been told of: the transaction that decides this one forgets them.
+    pub fn to_forget(&mut self) -> &[String] {
+        self.forgets = true;
         &self.told
     }
 
-    /// The ledger has forgotten what was told: marks of it mean nothing any more.
-    pub fn forgotten(&mut self) {
+    /// That transaction has committed: if it has forgotten what was told, marks of it mean nothing any more.
+    pub fn committed(&mut self) {
+        if !std::mem::take(&mut self.forgets) {
+            return;
+        }
         for gid in self.told.drain(..) {
             if self.reach.ending == Ending::Marks {
                 self.slots.nodes.iter().for_each(|node| {
@@ -122,7 +130,8 @@ impl Scatter {
             tracing::debug!(%error, "what every node was told of is not forgotten");
             return;
         }
-        self.forgotten();
+        self.forgets = true;
+        self.committed();
         for number in 0..self.slots.nodes.len() {
             let old = self.marked.remove(&self.slots.nodes[number].name).unwrap_or_default();
             if old.is_empty() {
@@ -154,6 +163,12 @@ impl Scatter {
         };
         self.end_guard(true).await;
         self.gid = None;
+        // Nodes without rows of the unit have forgotten nothing, nor have those that lack it.
+        for (node, old) in std::mem::take(&mut self.unmarking) {
+            if !self.nodes.contains(&node) || lack.contains(&node) {
+                self.marked.entry(node).or_default().extend(old);
+            }
+        }
         if !lack.is_empty() {
             self.decided = false;
             return Ok(Some(Lacking { gid: name, nodes: lack }));
@@ -181,11 +196,16 @@ impl Scatter {
                 tracing::debug!(error = %failure.error(), "a node has not answered; it is told again");
             }
         }
+        let mut said = false;
         for (number, name) in names.iter().enumerate() {
             while matches!(&self.slots.slots[number], Slot::Here(session) if session.stand == Stand::Prepared)
             {
                 if started.elapsed() > self.reach.patience || watch.is_stopped() {
                     return Err(Failure::Fatal(untold(&self.slots.nodes[number])));
+                }
+                if started.elapsed() > SLOW && !std::mem::replace(&mut said, true) {
+                    let node = &self.slots.nodes[number];
+                    tracing::warn!(%node, unit = %gid, "a unit is committed, and a node cannot be told yet");
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 let Ok(node) = self.slots.connect(number).await else { continue };
@@ -243,8 +263,8 @@ impl Scatter {
         self.reach.ledger.is_marked(client, gid).await
     }
 
-    /// Lets go of the guard. If its session is lost it is prepared somewhere, or gone: the next guard waits for neither,
-    /// and what is prepared is named in the doubts.
+    /// Lets go of the guard. If its session is lost it is prepared somewhere, or gone: what may be prepared is named in the
+    /// doubts.
     async fn end_guard(&mut self, commit: bool) {
         let Some(guard) = &mut self.guard else { return };
         let name = self.gid.as_ref().map(|gid| gid.part(Part::Guard, 0));
@@ -268,6 +288,9 @@ impl Scatter {
     pub async fn roll_back(&mut self) {
         if self.decided {
             return;
+        }
+        for (node, old) in std::mem::take(&mut self.unmarking) {
+            self.marked.entry(node).or_default().extend(old);
         }
         // Why one of them failed is known, or does not matter any more.
         while self.slots.rest_all().await.is_err() {}
@@ -302,12 +325,17 @@ impl Scatter {
     /// Rolls back what lost sessions may have prepared, once they are certain to be gone.
     pub(super) async fn clear_doubts(&mut self, watch: &dyn Watch) -> Result<(), Failure> {
         let started = Instant::now();
+        let mut said = false;
         while let Some(doubt) = self.doubts.last() {
+            if started.elapsed() > SLOW && !std::mem::replace(&mut said, true) {
+                let Doubt { node, gid, .. } = doubt;
+                tracing::warn!(%node, gid, "what a lost session may have prepared cannot be rolled back yet");
+            }
             match self.clear(doubt).await {
                 Ok(()) => drop(self.doubts.pop()),
                 Err(error) if started.elapsed() > self.reach.patience => return Err(lost(error)),
                 Err(_) if watch.is_stopped() => {
-                    return Err(Failure::Fatal(Error::new(Code::Interrupted, "the load was stopped")));
+                    return Err(Failure::Fatal(Error::new(Code::Interrupted, "it was stopped")));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
             }
@@ -326,6 +354,6 @@ impl Scatter {
 
 fn untold(node: &Node) -> Error {
     Error::new(Code::ConnectionLost, format!("a unit is committed, and node {node} cannot be told")).hint(
-        "Its rows are there once it is: `inrush recover` tells it, and so does the same command given again.",
+        "Its rows are there once it is: `inrush recover` tells it, and so does whoever writes there next.",
     )
 }

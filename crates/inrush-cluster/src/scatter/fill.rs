@@ -14,6 +14,8 @@ pub struct Fill {
     pub column: Column,
     /// What it is filled with, as SQL.
     expression: String,
+    /// Whether that is the next number of a sequence: as good later as now.
+    is_number: bool,
 }
 
 /// Defaults of columns; whether they draw from a sequence (pg_depend has that of the default, and of an identity column
@@ -50,7 +52,7 @@ pub async fn fills<C: GenericClient>(
         };
         let sequence = row.get(1) || row.get(3);
         if (sequence || kind == Kind::Partitions) && !sent.iter().any(|sent| sent.name == name) {
-            fills.push(Fill { column: column.clone(), expression });
+            fills.push(Fill { column: column.clone(), expression, is_number: sequence });
         }
     }
     Ok(fills)
@@ -60,11 +62,27 @@ pub async fn fills<C: GenericClient>(
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     values: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+    /// Rows that were asked for last.
+    asked: i64,
 }
 
 impl Pool {
-    /// Rows asked for at a time.
-    pub const ROWS: i64 = 10_000;
+    /// Rows asked for at first, and at a time at most: numbers that are not used are gaps.
+    const ROWS: std::ops::RangeInclusive<i64> = 100..=10_000;
+
+    /// How many rows to ask for now.
+    pub fn wanted(&mut self) -> i64 {
+        self.asked = (self.asked * 4).clamp(*Pool::ROWS.start(), *Pool::ROWS.end());
+        self.asked
+    }
+
+    /// A unit begins: what is now, or is looked up, must not be of an earlier one.
+    pub fn begin(&mut self, fills: &[Fill]) {
+        self.asked = 0;
+        if !fills.iter().all(|fill| fill.is_number) {
+            self.values = Vec::new().into_iter();
+        }
+    }
 
     /// What gives values of these columns for $1 rows: first all as the binary format has them, then all as text. Each
     /// default is evaluated once for a row.

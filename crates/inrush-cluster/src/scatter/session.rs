@@ -11,6 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_postgres::Statement;
 
+/// Prepared COPYs that a session keeps: places come and go.
+const STATEMENTS: usize = 512;
+
 /// What is sent in one COPY.
 pub(super) struct Send {
     pub place: Arc<Place>,
@@ -35,11 +38,13 @@ pub(super) struct Session {
     pub node: NodeSession,
     pub stand: Stand,
     statements: HashMap<String, Statement>,
+    /// It has prepared the transaction itself, and has had the answer.
+    has_prepared: bool,
 }
 
 impl Session {
     pub fn new(node: NodeSession) -> Session {
-        Session { node, stand: Stand::Idle, statements: HashMap::new() }
+        Session { node, stand: Stand::Idle, statements: HashMap::new(), has_prepared: false }
     }
 
     /// One whole COPY, in the transaction of the unit. Gives the number of rows stored.
@@ -61,6 +66,9 @@ impl Session {
             _ => of_copy(error, &send.place.name, &names),
         };
         if !self.statements.contains_key(&sql) {
+            if self.statements.len() >= STATEMENTS {
+                self.statements.clear();
+            }
             let prepared = self.node.connected.client.prepare(&sql).await;
             let prepared = prepared.map_err(|e| failed(self, &e))?;
             self.statements.insert(sql.clone(), prepared);
@@ -83,6 +91,7 @@ impl Session {
         self.stand = Stand::Prepared;
         let sql = format!("PREPARE TRANSACTION {}", quote_literal(gid));
         let prepared = self.node.connected.client.batch_execute(&sql).await;
+        self.has_prepared = prepared.is_ok();
         prepared.map_err(|error| {
             if error.as_db_error().is_some() {
                 // The server has rolled it back.
@@ -130,7 +139,12 @@ impl Session {
             Err(error) if error.code().is_none_or(|state| state.code() != "42704") => {
                 Err(self.node.connected.failure(&error))
             }
-            _ => {
+            answer => {
+                if answer.is_err() && self.has_prepared {
+                    // Whoever settles ends only what nobody works on.
+                    tracing::error!(gid, verb, "somebody else has ended what this session had prepared");
+                }
+                self.has_prepared = false;
                 self.stand = Stand::Idle;
                 Ok(())
             }

@@ -41,6 +41,11 @@ impl BlockWriter {
         BlockWriter { header }
     }
 
+    /// Of its layout, as the server gave it.
+    pub fn fingerprint(&self) -> u64 {
+        self.header.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+    }
+
     /// With a CRC in every block. It finds flaws of ours and costs about as much time as encoding.
     #[must_use]
     pub fn with_crc(mut self) -> BlockWriter {

@@ -91,12 +91,12 @@ impl Lane<'_> {
         if unit.mends.is_none() {
             unit_ledger.record(client, &unit.record).await?;
             if let Some(prepared) = &prepared {
-                ledger.decide(client, prepared, spread.told()).await?;
+                ledger.decide(client, prepared, spread.to_forget()).await?;
             }
         }
         let committed = client.batch_execute("COMMIT").await;
         committed.map_err(|e| self.session.copy_failure(self.job, 0, &e))?;
-        spread.forgotten();
+        spread.committed();
         self.tell_spread(unit).await
     }
 

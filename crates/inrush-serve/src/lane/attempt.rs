@@ -1,7 +1,7 @@
 //! One attempt to commit a unit.
 
 use super::careful::Care;
-use super::nodes::first_for_nodes;
+use super::nodes::{LaneNodes, first_for_nodes};
 use super::{Lane, Sent};
 use crate::origin::Kind;
 use crate::part::{Batch, LaneWork};
@@ -9,6 +9,7 @@ use crate::session::Session;
 use bytes::Bytes;
 use inrush_core::{Code, Error, Reject};
 use inrush_encode::copy_binary;
+use inrush_encode::frames::BlockWriter;
 use inrush_sink::copy::{CopyStream, WireFormat};
 use inrush_sink::failure::{Failure, of_commit};
 use inrush_sink::ledger::stream::{DeadLetter, Move, Progress, RequestMove};
@@ -25,6 +26,19 @@ pub(super) struct Committed {
 }
 
 impl Committed {
+    /// Forgets the works that are not kept: what is said of the others goes by their numbers.
+    pub fn keep(&mut self, kept: &[bool]) {
+        let is_kept = |at: usize| kept.get(at).copied().unwrap_or_default();
+        let before = |at: usize| kept.iter().take(at).filter(|kept| **kept).count();
+        self.refused.retain(|(at, ..)| is_kept(*at));
+        self.refused.iter_mut().for_each(|(at, ..)| *at = before(*at));
+        let mut number = 0;
+        self.rows.retain(|_| {
+            number += 1;
+            is_kept(number - 1)
+        });
+    }
+
     /// All rows of these.
     pub fn all(works: &[LaneWork]) -> Committed {
         Committed { rows: works.iter().map(LaneWork::rows).collect(), refused: Vec::new() }
@@ -54,7 +68,8 @@ impl Lane {
         let of_nodes = |failure| Failed { failure, work: first_for_nodes(works) };
         self.begin_nodes(works).await.map_err(of_nodes)?;
         let session = self.session.as_mut().ok_or_else(no_session)?;
-        begin(session, works, sent).await?;
+        let at_nodes = self.nodes.as_ref().is_some_and(LaneNodes::is_at_work);
+        begin(session, works, sent, at_nodes).await?;
         let (offsets, requests) = moves(works);
         for unlogged in [false, true] {
             let client = &session.connected.client;
@@ -194,14 +209,28 @@ fn of_class<T: Clone>(all: &[(bool, T)], unlogged: bool) -> Vec<T> {
     all.iter().filter(|(class, _)| *class == unlogged).map(|(_, one)| one.clone()).collect()
 }
 
-async fn begin(session: &Session, works: &[LaneWork], sent: &mut Sent) -> Result<(), Failure> {
+async fn begin(
+    session: &Session,
+    works: &[LaneWork],
+    sent: &mut Sent,
+    at_nodes: bool,
+) -> Result<(), Failure> {
     let client = &session.connected.client;
+    if at_nodes {
+        // Whoever waits for the guard must not have this session wait behind him, and nodes take their time.
+        session
+            .execute(
+                "BEGIN; SET LOCAL lock_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = 0",
+            )
+            .await?;
+    }
     // Where no offset tells, the transaction's number does, should the answer to COMMIT get lost.
-    if works.iter().any(|work| work.span.is_some()) {
-        return session.execute("BEGIN").await;
+    if works.iter().all(|work| work.span.is_some()) {
+        return if at_nodes { Ok(()) } else { session.execute("BEGIN").await };
     }
     let number = "SELECT pg_catalog.pg_current_xact_id()::text, pg_catalog.pg_postmaster_start_time()::text";
-    let (begun, row) = tokio::join!(client.batch_execute("BEGIN"), client.query_one(number, &[]));
+    let begin = if at_nodes { "" } else { "BEGIN" };
+    let (begun, row) = tokio::join!(client.batch_execute(begin), client.query_one(number, &[]));
     begun.map_err(|e| session.failure(&e))?;
     let row = row.map_err(|e| session.failure(&e))?;
     sent.xid = Some((row.get(0), row.get(1)));
@@ -271,12 +300,18 @@ fn progress(works: &[LaneWork], committed: &Committed, unlogged: bool) -> Vec<Pr
     all.into_values().collect()
 }
 
+/// Leaf, shape, format, whether the rows go to nodes, layout of frames.
+type GroupKey = (u32, u64, u8, bool, u64);
+
 /// Batches that go in one COPY: (work, batch).
 fn groups(works: &[LaneWork]) -> Vec<Vec<(usize, usize)>> {
-    let mut groups: BTreeMap<(u32, u64, u8), Vec<(usize, usize)>> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, Vec<(usize, usize)>> = BTreeMap::new();
     for (at, work) in works.iter().enumerate() {
         for (number, batch) in work.batches.iter().enumerate() {
-            let key = (batch.leaf.relid, batch.shape.id, batch.wire as u8);
+            // Frames for nodes are not those for a table here, and blocks have one layout.
+            let to_nodes = batch.target.way.nodes().is_some();
+            let layout = batch.blocks.as_ref().map_or(0, BlockWriter::fingerprint);
+            let key = (batch.leaf.relid, batch.shape.id, batch.wire as u8, to_nodes, layout);
             groups.entry(key).or_default().push((at, number));
         }
     }

@@ -54,10 +54,11 @@ impl Lane {
         batch: &Batch,
         immediate: bool,
     ) -> Result<Vec<DeadLetter>, Failure> {
-        let into = match (Carefully::of(&mut self.nodes, &self.aborted, batch), &mut self.session) {
-            (Some(nodes), _) => Into::Nodes(nodes),
-            (None, Some(session)) => Into::Table(session),
-            (None, None) => return Err(no_session()),
+        let Some(session) = &mut self.session else { return Err(no_session()) };
+        let client = &session.connected.client;
+        let into = match Carefully::of(&mut self.nodes, client, &self.aborted, batch) {
+            Some(nodes) => Into::Nodes(nodes),
+            None => Into::Table(session),
         };
         into.copy(work, batch, immediate).await
     }

@@ -9,9 +9,10 @@ use crate::part::{Batch, LaneWork};
 use crate::session::Session;
 use crate::target::{Nodes, Way};
 use inrush_cluster::{
-    Begun, CarefulPart, Drive, Ending, NodeSession, Reach, Refused, RowShape, Scatter, Watch, Writer, fills,
+    Begun, CarefulPart, Drive, Ending, NodeSession, Reach, Refused, RowShape, Scatter, Watch, Writer,
 };
 use inrush_core::{Code, Error};
+use inrush_encode::frames::BlockWriter;
 use inrush_sink::copy::WireFormat;
 use inrush_sink::failure::Failure;
 use std::collections::{BTreeMap, HashMap};
@@ -31,11 +32,12 @@ const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 /// of these can see.
 const LOCK_TIMEOUT: &str = "10s";
 
-/// OID of the table, shape of the rows and their format.
-type ShapeKey = (u32, u64, WireFormat);
+/// OID of the table, shape of the rows, their format, and the layout of their frames.
+type ShapeKey = (u32, u64, WireFormat, u64);
 
 fn shape_key(batch: &Batch) -> ShapeKey {
-    (batch.target.root.relid, batch.shape.id, batch.wire)
+    let layout = batch.blocks.as_ref().map_or(0, BlockWriter::fingerprint);
+    (batch.target.root.relid, batch.shape.id, batch.wire, layout)
 }
 
 /// What a lane knows of nodes.
@@ -93,6 +95,11 @@ fn tables_of(works: &[LaneWork]) -> BTreeMap<u32, Arc<Nodes>> {
 }
 
 impl LaneNodes {
+    /// Whether the unit under way has rows for nodes.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.at_work
+    }
+
     async fn new(settings: &LaneSettings, session: &Session, writer: Writer) -> Result<LaneNodes, Failure> {
         let client = &session.connected.client;
         let mut of_session = NodeSession::settings(client).await.map_err(of_error)?;
@@ -139,7 +146,7 @@ impl LaneNodes {
     }
 
     /// Makes the shapes of a unit known, behind the guard: what the coordinator fills may have become another.
-    async fn learn_shapes(&mut self, client: &Client, works: &[LaneWork]) -> Result<(), Failure> {
+    async fn learn_shapes(&mut self, works: &[LaneWork]) -> Result<(), Failure> {
         let mut seen: Vec<ShapeKey> = Vec::new();
         for batch in works.iter().flat_map(|work| &work.batches) {
             let key = shape_key(batch);
@@ -147,10 +154,11 @@ impl LaneNodes {
                 continue;
             };
             seen.push(key);
-            let (kind, columns) = (nodes.aim.topology.kind, &batch.shape.columns);
-            let filled = fills(client, &batch.target.table, columns, kind).await.map_err(of_error)?;
-            if batch.wire == WireFormat::Direct && !filled.is_empty() {
-                // Frames have no room for them.
+            let columns = &batch.shape.columns;
+            let filled = self.scatter.ask_fills(*table, columns).await?;
+            let must_be_text = nodes.text.is_some() && batch.wire != WireFormat::Text;
+            if must_be_text || batch.wire == WireFormat::Direct && !filled.is_empty() {
+                // Nodes would not take them for what they are; frames have no room for what is filled.
                 self.shapes.insert(key, None);
                 continue;
             }
@@ -187,19 +195,31 @@ impl LaneNodes {
             }
             self.at_work = true;
             match self.scatter.begin(looks, &numbers, None).await.map_err(|f| here(client, f))? {
-                Begun::Ready => return Ok(left_out),
-                Begun::Otherwise(number, why) => {
-                    self.scatter.roll_back().await;
-                    self.at_work = false;
-                    for (relid, (nodes, known)) in &mut self.tables {
-                        if *known == Some(number) {
-                            let table = nodes.aim.table.qualified();
-                            tracing::info!(table, why, "rows cannot go straight to nodes any more");
-                            *known = None;
-                            left_out.push(*relid);
+                Begun::Ready => {
+                    let mut other = None;
+                    for number in numbers {
+                        if !self.scatter.is_same(number).await? {
+                            other = Some((number, "there is another table of its name now".to_owned()));
                         }
                     }
+                    let Some((number, why)) = other else { return Ok(left_out) };
+                    self.leave_out(number, &why, &mut left_out).await;
                 }
+                Begun::Otherwise(number, why) => self.leave_out(number, &why, &mut left_out).await,
+            }
+        }
+    }
+
+    /// Lets go of the guard, and leaves a table out from now on.
+    async fn leave_out(&mut self, number: usize, why: &str, left_out: &mut Vec<u32>) {
+        self.scatter.roll_back().await;
+        self.at_work = false;
+        for (relid, (nodes, known)) in &mut self.tables {
+            if *known == Some(number) {
+                let table = nodes.aim.table.qualified();
+                tracing::info!(table, why, "rows cannot go straight to nodes any more");
+                *known = None;
+                left_out.push(*relid);
             }
         }
     }
@@ -222,10 +242,10 @@ impl Lane {
             return Ok(());
         }
         let Some(session) = &mut self.session else { return Err(no_session()) };
-        let (load, is_new) = session.writer().await?;
+        let load = session.writer().await?;
         let client = &session.connected.client;
         let nodes = match &mut self.nodes {
-            Some(nodes) if !is_new => nodes,
+            Some(nodes) if nodes.scatter.writer().load == load => nodes,
             known => {
                 let origin = session.ledger.origin(client).await.map_err(of_error)?;
                 let writer = Writer { origin, load, epoch: 0, lane: self.number };
@@ -245,7 +265,7 @@ impl Lane {
                 self.registry.forget(&batch.target, relid);
             }
         }
-        nodes.learn_shapes(client, works).await
+        nodes.learn_shapes(works).await
     }
 
     /// Stores the batches of a group on their nodes. `false`: they do not go there.
@@ -282,10 +302,26 @@ impl Lane {
         }
         let client = &session.connected.client;
         nodes.scatter.finish(&looks(&self.aborted)).await.map_err(|failure| here(client, failure))?;
-        let Some(unit) = nodes.scatter.prepare(&[]).await.map_err(|failure| here(client, failure))? else {
-            return Ok(());
+        let prepared = match nodes.scatter.prepare(&[]).await {
+            // A trigger there has done what PREPARE TRANSACTION forbids (NOTIFY, a temporary table): the coordinator, whose
+            // nodes then do without, takes the rows.
+            Err(Failure::Fatal(error)) if error.sqlstate_text() == Some("0A000") => {
+                tracing::warn!(
+                    error = error.fact(),
+                    "rows cannot go straight to nodes: these cannot prepare them"
+                );
+                nodes.tables.values_mut().for_each(|(_, number)| *number = None);
+                return Err(Failure::Retry(error));
+            }
+            prepared => prepared.map_err(|failure| here(client, failure))?,
         };
-        session.ledger.decide(client, &unit, nodes.scatter.told()).await?;
+        let Some(unit) = prepared else { return Ok(()) };
+        let writer = nodes.scatter.writer().load;
+        if !session.ledger.holds_stream(client, writer).await.map_err(of_error)? {
+            let fact = "the lock by which others know that this session lives is not its own: is there a pooler between?";
+            return Err(Failure::Lost(Error::new(Code::ConnectionLost, fact)));
+        }
+        session.ledger.decide(client, &unit, nodes.scatter.to_forget()).await?;
         // What is prepared is flushed, whatever the setting: so must be what says that it is to be committed.
         let flush = "SELECT pg_catalog.set_config('synchronous_commit', 'local', true)
                       WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
@@ -297,24 +333,27 @@ impl Lane {
     pub(super) async fn tell_nodes(&mut self) {
         let Some(nodes) = self.nodes.as_mut().filter(|nodes| nodes.at_work) else { return };
         nodes.at_work = false;
-        nodes.scatter.forgotten();
+        nodes.scatter.committed();
         if let Err(failure) = nodes.scatter.tell(&looks(&self.aborted)).await {
             tracing::warn!(lane = self.number, error = %failure.error(), "the next start, or `inrush recover`, tells it");
         }
     }
 
-    /// Ends a unit on its nodes of which nobody knows any more whether it was committed: nobody wants its rows.
-    pub(super) async fn resolve_nodes(&mut self) -> Result<(), Failure> {
-        let (Some(nodes), Some(session)) = (&self.nodes, &self.session) else { return Ok(()) };
-        let Some(unit) = nodes.scatter.unit().filter(|_| nodes.at_work) else { return Ok(()) };
+    /// Ends a unit on its nodes of which it is not known whether it was committed, by what the ledger says, and gives that.
+    /// Once the session is gone that was to decide: nothing else tells, not even that its offsets have moved, which another
+    /// attempt may have done.
+    pub(super) async fn resolve_nodes(&mut self) -> Result<bool, Failure> {
+        let (Some(nodes), Some(session)) = (&self.nodes, &self.session) else { return Ok(false) };
+        let Some(unit) = nodes.scatter.unit().filter(|_| nodes.at_work) else { return Ok(false) };
         let asked = session.ledger.is_decided(&session.connected.client, &unit).await;
         // Whoever has settled meanwhile has told the nodes before the ledger forgot: then there is nothing to undo.
-        if asked.map_err(of_error)? {
+        let decided = asked.map_err(of_error)?;
+        if decided {
             self.tell_nodes().await;
         } else {
             self.roll_back_nodes().await;
         }
-        Ok(())
+        Ok(decided)
     }
 
     /// Undoes a unit on its nodes.
@@ -336,6 +375,8 @@ impl Lane {
 /// The rows of one batch on their nodes, sent carefully.
 pub(super) struct Carefully<'a> {
     scatter: &'a mut Scatter,
+    /// Of the lane's session.
+    client: &'a Client,
     looks: Looks<'a>,
     shape: usize,
 }
@@ -344,12 +385,13 @@ impl<'a> Carefully<'a> {
     /// `None`: the rows of this batch do not go to nodes.
     pub fn of(
         nodes: &'a mut Option<LaneNodes>,
+        client: &'a Client,
         aborted: &'a AtomicBool,
         batch: &Batch,
     ) -> Option<Carefully<'a>> {
         let nodes = nodes.as_mut()?;
         let shape = nodes.shape(batch)?;
-        Some(Carefully { scatter: &mut nodes.scatter, looks: looks(aborted), shape })
+        Some(Carefully { scatter: &mut nodes.scatter, client, looks: looks(aborted), shape })
     }
 
     /// All rows of the batch, as they were encoded.
@@ -378,6 +420,7 @@ impl<'a> Carefully<'a> {
         immediate: bool,
     ) -> Result<Result<(), Refused>, Failure> {
         let tried = self.scatter.try_rows(&self.looks, self.shape, wire, main, text, immediate).await;
+        let tried = tried.map_err(|failure| here(self.client, failure));
         Ok(tried?.map(drop))
     }
 }

@@ -35,8 +35,8 @@ pub(crate) struct Settings {
     pub nodes: NodeMap,
 }
 
-/// A layout, or that there is none, of a leaf and a list of columns.
-type Layouts = HashMap<(u32, u64), Option<Arc<FrameLayout>>>;
+/// A layout, or that there is none, of a leaf and a list of columns, here or on nodes.
+type Layouts = HashMap<(u32, u64, bool), Option<Arc<FrameLayout>>>;
 
 /// The tables that are known, and a connection to ask about others.
 pub(crate) struct Registry {
@@ -170,8 +170,13 @@ impl Registry {
         say(&found.table, &way, known);
         if way != Way::Here && !self.settled.load(Relaxed) {
             // What is prepared would keep rows with the same keys waiting.
-            settle(connected, ledger, &self.settings).await?;
-            self.settled.store(true, Relaxed);
+            match settle(connected, ledger, &self.settings).await {
+                Ok(()) => self.settled.store(true, Relaxed),
+                // Perhaps for others to do, who have the right to; rows come all the same.
+                Err(error) => {
+                    tracing::warn!(error = error.fact(), "what dead processes have left was not ended");
+                }
+            }
         }
         let version = self.versions.fetch_add(1, Relaxed);
         let target =
@@ -291,7 +296,7 @@ impl Registry {
         if !leaf.may_be_direct || self.settings.via == Via::Copy {
             return Ok(None);
         }
-        let key = (leaf.relid, shape.id);
+        let key = (leaf.relid, shape.id, target.way.nodes().is_some());
         if let Some(known) = self.layouts.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(known.clone());
         }
@@ -333,7 +338,7 @@ impl Registry {
     /// Forgets how the server wants the rows of a leaf, and what the table looked like: a statement has said that it
     /// is not so any more.
     pub fn forget(&self, target: &Target, leaf: u32) {
-        self.layouts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(relid, _), _| *relid != leaf);
+        self.layouts.lock().unwrap_or_else(PoisonError::into_inner).retain(|(relid, ..), _| *relid != leaf);
         self.targets.write().unwrap_or_else(PoisonError::into_inner).remove(&target.key);
     }
 
@@ -342,7 +347,7 @@ impl Registry {
         self.layouts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|(relid, _), _| live.contains(relid));
+            .retain(|(relid, ..), _| live.contains(relid));
     }
 }
 

@@ -7,8 +7,14 @@ use crate::failure::server_error;
 use inrush_core::Result;
 use tokio_postgres::Client;
 
-/// The key of an advisory lock of 64 bits, of what `$1` names.
-const KEY: &str = "pg_catalog.hashtextextended($1, 0)";
+/// Whether somebody has the lock of what `$1` names; to be closed.
+const LOCKS: &str = "
+    SELECT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_locks l
+          JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+         CROSS JOIN (SELECT pg_catalog.hashtextextended($1, 0) AS key) k
+         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+           AND l.classid::bigint = (k.key >> 32) & 4294967295 AND l.objid::bigint = k.key & 4294967295";
 
 impl Ledger {
     /// Gives a session the number of a stream, and a lock by which others see that it lives. The session has it until it
@@ -20,7 +26,7 @@ impl Ledger {
         let stream: i64 = client.query_one(number, &[]).await.map_err(server_error)?.get(0);
         let name = self.stream_name(client, stream).await?;
         client
-            .query(&format!("SELECT pg_catalog.pg_advisory_lock({KEY})"), &[&name])
+            .query("SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", &[&name])
             .await
             .map_err(server_error)?;
         Ok(stream)
@@ -30,14 +36,14 @@ impl Ledger {
     pub(super) async fn stream_lives(&self, client: &Client, stream: i64) -> Result<bool> {
         let name = self.stream_name(client, stream).await?;
         // Not by trying to take the lock: whoever asks may hold it.
-        let sql = format!(
-            "SELECT EXISTS (
-                 SELECT 1 FROM pg_catalog.pg_locks l
-                   JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
-                  CROSS JOIN (SELECT {KEY} AS key) k
-                  WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-                    AND l.classid::bigint = (k.key >> 32) & 4294967295 AND l.objid::bigint = k.key & 4294967295)"
-        );
+        Ok(client.query_one(&format!("{LOCKS})"), &[&name]).await.map_err(server_error)?.get(0))
+    }
+
+    /// Whether this very session has the lock of a stream: to be asked in the transaction that decides for it. Behind a pooler
+    /// it may be another session than the one that took it.
+    pub async fn holds_stream(&self, client: &Client, stream: i64) -> Result<bool> {
+        let name = self.stream_name(client, stream).await?;
+        let sql = format!("{LOCKS} AND l.pid = pg_catalog.pg_backend_pid())");
         Ok(client.query_one(&sql, &[&name]).await.map_err(server_error)?.get(0))
     }
 
