@@ -9,7 +9,6 @@ use crate::columnar::ColumnFeed;
 use crate::copies::MainCopy;
 use crate::feed::{End, Feed, Place, Refusal};
 use crate::job::{Job, Work};
-use crate::levers::{self, unique::Unmade};
 use crate::progress::{Stop, add_time};
 use crate::queue::Popped;
 use crate::session::{GONE, Session};
@@ -93,15 +92,7 @@ impl<'a> Lane<'a> {
     /// Works until the queue is closed or the load is stopped.
     pub async fn run(&mut self) -> Result<()> {
         if self.job.plan.atomic {
-            self.session.execute("BEGIN").await.map_err(Failure::into_error)?;
-            if let Some(ledger) = &self.session.ledger {
-                ledger.fence(&self.session.connected.client).await.map_err(Failure::into_error)?;
-            }
-            if self.job.plan.truncate {
-                self.truncate().await?;
-            }
-            let plan = &self.job.plan;
-            levers::unique::drop_all(&self.session.connected.client, &plan.table, &plan.forbidding).await?;
+            self.begin_atomic().await?;
         }
         while let Some(partial) = self.job.next_partial() {
             self.unit(Unit::mending(&partial)).await?;
@@ -126,18 +117,6 @@ impl<'a> Lane<'a> {
             spread.end(&self.session.connected.client).await;
         }
         Ok(())
-    }
-
-    /// Empties the table in the load's one transaction.
-    async fn truncate(&mut self) -> Result<()> {
-        let client = &self.session.connected.client;
-        let table = &self.job.plan.table;
-        if let (Some((ledger, load)), Some(unit)) = (&self.job.ledger, &mut self.session.ledger) {
-            let storage = levers::truncate_in_transaction(client, ledger, load, table).await?;
-            unit.expect_storage(storage);
-            return Ok(());
-        }
-        client.batch_execute(&levers::truncate_statement(table)).await.map_err(server_error)
     }
 
     /// Tells the sampler what this lane does from now on.
@@ -473,28 +452,6 @@ impl<'a> Lane<'a> {
         }
         add_time(&self.job.progress.commit_nanos, started.elapsed());
         Ok(())
-    }
-
-    /// Ends an atomic load: the percentage of rejects is judged, the load recorded as done, all committed.
-    pub async fn finish_atomic(&mut self) -> Result<()> {
-        if self.job.progress.stopping() != Stop::No {
-            return Err(interrupted());
-        }
-        self.job.rejects.judge(self.job.progress.records.load(Relaxed))?;
-        let plan = &self.job.plan;
-        let client = &self.session.connected.client;
-        match levers::unique::make_all(client, &plan.table, &plan.forbidding).await {
-            Ok(()) => {}
-            Err(Unmade::Duplicates(error)) => {
-                self.job.duplicates.store(true, Relaxed);
-                return Err(error);
-            }
-            Err(Unmade::Failed(error)) => return Err(error),
-        }
-        if let Some((ledger, load)) = &self.job.ledger {
-            ledger.finish(&self.session.connected.client, load).await?;
-        }
-        self.session.execute("COMMIT").await.map_err(Failure::into_error)
     }
 
     /// Adds a committed unit to the totals.

@@ -4,6 +4,7 @@
 //! above it only reads arguments and draws.
 
 mod ahead;
+mod atomic;
 mod buffers;
 mod careful;
 mod columnar;

@@ -229,3 +229,15 @@ pub fn settled(place: &dyn Place, told: &str) {
     assert_eq!(left, "0", "rows in inrush_ledger.prepared: {told}");
     wait_until("no session of a load is left", || place.sessions() == 0);
 }
+
+/// The table `t` has the rows from 1 to so many, each once.
+#[track_caller]
+pub fn has_rows(place: &dyn Place, rows: u32, told: &str) {
+    let expected = format!("SELECT i, 'info ' || i FROM generate_series(1, {rows}) i");
+    let differences = place.sql(&format!(
+        "CREATE TEMP TABLE found AS SELECT id, info FROM t;
+         SELECT 'lost', count(*) FROM (({expected}) EXCEPT ALL TABLE found) x
+          UNION ALL SELECT 'too many', count(*) FROM (TABLE found EXCEPT ALL ({expected})) x ORDER BY 1"
+    ));
+    assert_eq!(differences, "lost|0\ntoo many|0", "{told}");
+}

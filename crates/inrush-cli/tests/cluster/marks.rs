@@ -133,3 +133,39 @@ fn what_a_node_lacks_is_sent_again() {
         }
     }
 }
+
+/// A unit without rows has nobody told of anything: what the ledger has not forgotten keeps its marks.
+#[test]
+fn units_of_rejects_only_and_a_killed_client() {
+    let cluster = cluster();
+    let database = cluster.fresh_database();
+    let proxies: Vec<Proxy> = cluster.nodes().iter().map(Proxy::start).collect();
+    let (files, more) = spread(&cluster, &database, &proxies);
+    let good = files.read("t.csv");
+    let half = good.find(&format!("{},row", ROWS / 2)).expect("a row of the middle");
+    let bad = "x,no number\n".repeat(20_000);
+    files.write("t.csv", format!("{}{bad}{}", &good[..half], &good[half..]));
+    let more: Vec<&str> = more.iter().map(|word| if word == "2" { "1" } else { word.as_str() }).collect();
+    let command = || {
+        let mut command = files.load("t.csv", "t", &database.url(), &more);
+        command.args(["--max-rejects", "30000"]);
+        command
+    };
+    for skip in [8, 9, 10] {
+        proxies[0].freeze_before(Statement::with("marks (gid) VALUES").skip(skip));
+        let running = Running::start(&mut command(), None);
+        assert!(proxies[0].wait_for_trap(Duration::from_secs(60)), "no such statement");
+        running.kill9();
+        for proxy in &proxies {
+            proxy.cut();
+            proxy.thaw();
+        }
+        let outcome = end(Running::start(&mut command(), None));
+        outcome.expect_code(1);
+        whole(&database, &format!("killed before mark {skip}"));
+        database.psql("TRUNCATE t; DROP SCHEMA inrush_ledger CASCADE");
+        for node in 0..2 {
+            database.node(node).psql("DROP SCHEMA inrush_ledger CASCADE");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use crate::harness::{inrush, run};
 use crate::loads::{Files, PATIENCE, Place, settled};
 use crate::process::{Serve, free_port, wait_until};
+use crate::stock::move_a_leaf;
 use crate::story::Fault;
 use crate::streams::{Stream, at_steps};
 use inrush_testkit::{Cluster, ClusterDatabase, ClusterOptions, Version, require_server};
@@ -295,13 +296,7 @@ fn partitions_that_change_under_way() {
         std::thread::scope(|scope| {
             let changes = scope.spawn(|| {
                 // From one node to the other.
-                database.node(1).psql("CREATE TABLE moved (id int, info text)");
-                database.psql(
-                    "BEGIN; ALTER TABLE t DETACH PARTITION t_0;
-                     CREATE FOREIGN TABLE moved (id int, info text) SERVER node1;
-                     INSERT INTO moved SELECT * FROM t_0; DROP FOREIGN TABLE t_0;
-                     ALTER TABLE t ATTACH PARTITION moved FOR VALUES WITH (MODULUS 4, REMAINDER 0); COMMIT",
-                );
+                move_a_leaf(&database);
                 std::thread::sleep(Duration::from_millis(1500));
                 // From a node to the coordinator.
                 database.psql(

@@ -599,13 +599,7 @@ fn partitions_that_change_under_way(version: Version) {
     let files = Files::new();
     let mut running = slow_load(&database, &files);
     // The leaf moves from one node to the other, while nobody writes.
-    database.node(1).psql("CREATE TABLE moved (id int, info text)");
-    database.psql(
-        "BEGIN; ALTER TABLE t DETACH PARTITION t_0;
-         CREATE FOREIGN TABLE moved (id int, info text) SERVER node1;
-         INSERT INTO moved SELECT * FROM t_0; DROP FOREIGN TABLE t_0;
-         ALTER TABLE t ATTACH PARTITION moved FOR VALUES WITH (MODULUS 4, REMAINDER 0); COMMIT",
-    );
+    move_a_leaf(&database);
     let still = running.wait_until(std::time::Instant::now()).is_none();
     let outcome = end(running);
     outcome.expect_code(0);
@@ -751,4 +745,15 @@ fn sixteen_goes_on_without() {
     let report = files.report(0, "t.csv", "t", &database.url(), &["--no-header", "--audit"]);
     assert!(report.cluster().is_null(), "{:#}", report.0);
     assert_eq!(database.psql("SELECT count(*) FROM t"), "2");
+}
+
+/// The first of four partitions by hash moves from one node to the other.
+pub fn move_a_leaf(database: &ClusterDatabase<'_>) {
+    database.node(1).psql("CREATE TABLE moved (id int, info text)");
+    database.psql(
+        "BEGIN; ALTER TABLE t DETACH PARTITION t_0;
+         CREATE FOREIGN TABLE moved (id int, info text) SERVER node1;
+         INSERT INTO moved SELECT * FROM t_0; DROP FOREIGN TABLE t_0;
+         ALTER TABLE t ATTACH PARTITION moved FOR VALUES WITH (MODULUS 4, REMAINDER 0); COMMIT",
+    );
 }

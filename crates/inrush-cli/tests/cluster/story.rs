@@ -1,7 +1,7 @@
 //! A load into a table on several servers that are all behind proxies, and what is done to it.
 
 use crate::harness::{Outcome, Running, inrush, run};
-use crate::loads::{Files, PATIENCE, Place, end, settled};
+use crate::loads::{Files, PATIENCE, Place, end, has_rows, settled};
 use inrush_testkit::proxy::{Proxy, Statement};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -288,13 +288,7 @@ impl<'c> Story<'c> {
     }
 
     pub fn check(&self, told: &str) {
-        let expected = format!("SELECT i, 'info ' || i FROM generate_series(1, {ROWS}) i");
-        let differences = self.place.sql(&format!(
-            "CREATE TEMP TABLE found AS SELECT id, info FROM t;
-             SELECT 'lost', count(*) FROM (({expected}) EXCEPT ALL TABLE found) x
-              UNION ALL SELECT 'too many', count(*) FROM (TABLE found EXCEPT ALL ({expected})) x ORDER BY 1"
-        ));
-        assert_eq!(differences, "lost|0\ntoo many|0", "{told}");
+        has_rows(&*self.place, ROWS, told);
         assert_eq!(self.place.misplaced("t"), 0, "{told}");
         let counted = self.place.sql("SELECT sum(rows) FROM inrush_ledger.units");
         assert_eq!(counted, ROWS.to_string(), "{told}");

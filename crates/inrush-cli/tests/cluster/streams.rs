@@ -1,7 +1,7 @@
 //! `inrush serve` into tables on several servers: a file that grows, servers that are all behind proxies, and what is
 //! done to them.
 
-use crate::loads::{Files, Place, settled};
+use crate::loads::{Files, Place, has_rows, settled};
 use crate::process::{Serve, wait_until};
 use crate::story::{Fault, STEPS, Side, Step};
 use inrush_testkit::proxy::{Proxy, Statement};
@@ -83,13 +83,7 @@ impl<'c> Stream<'c> {
     /// The table has the rows from 1 to so many, each once and where it belongs, and nothing is left of how they came.
     #[track_caller]
     pub fn check(&self, rows: u32, told: &str) {
-        let expected = format!("SELECT i, 'info ' || i FROM generate_series(1, {rows}) i");
-        let differences = self.place.sql(&format!(
-            "CREATE TEMP TABLE found AS SELECT id, info FROM t;
-             SELECT 'lost', count(*) FROM (({expected}) EXCEPT ALL TABLE found) x
-              UNION ALL SELECT 'too many', count(*) FROM (TABLE found EXCEPT ALL ({expected})) x ORDER BY 1"
-        ));
-        assert_eq!(differences, "lost|0\ntoo many|0", "{told}");
+        has_rows(self.place, rows, told);
         assert_eq!(self.place.misplaced("t"), 0, "{told}");
         assert_eq!(self.place.sql("SELECT count(*) FROM inrush_ledger.dead_letters"), "0", "{told}");
         settled(self.place, told);
