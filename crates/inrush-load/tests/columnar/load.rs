@@ -3,7 +3,7 @@
 use crate::{arrow_file, arrow_stream, load, load_well, parquet};
 use arrow_array::{Array, Int64Array, RecordBatch, StringArray, UInt64Array};
 use inrush_load::{ColumnSpec, MaxRejects, Via};
-use inrush_testkit::{Postgres, Version, require_server};
+use inrush_testkit::{Cluster, Postgres, Version, require_server};
 use parquet::file::properties::WriterProperties;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,6 +78,35 @@ fn every_row_once_and_bad_ones_by_number() {
         });
         assert_eq!(again.report.totals.rows, 0);
         assert_eq!(database.psql("SELECT count(*) FROM t"), "149997");
+    }
+}
+
+/// Rows of columns find their nodes by what they are in COPY binary; those that nodes refuse are rejects like others.
+#[test]
+fn rows_for_several_servers() {
+    require_server!(Version::Any);
+    let database = Cluster::shared(Version::Any).fresh_database();
+    let dir = tempfile::tempdir().expect("directory");
+    for file in write_all(dir.path(), 70_000) {
+        database.psql("DROP TABLE IF EXISTS t CASCADE; DROP FOREIGN TABLE IF EXISTS t_0, t_1, t_2");
+        database.everywhere("DROP TABLE IF EXISTS t_0, t_1, t_2");
+        database.by_hash("t", "id bigint, s text", "id", 3, "CHECK (id NOT IN (5, 70000, 149999))");
+        let finished = load(database.coordinator(), &[&file], |options| {
+            options.max_rejects = MaxRejects::Count(3);
+            options.limits.unit_millis = Some(50);
+            options.audit = true;
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        assert!(finished.error.is_none(), "{:?}", finished.error);
+        assert_eq!(finished.report.totals.rejects, 3, "{}", file.display());
+        let cluster = finished.report.cluster.expect("it is one");
+        assert!(cluster.bypassed && cluster.audit.is_some_and(|audit| audit.misplaced == 0));
+        assert_eq!(
+            database
+                .psql("SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE s = 'row ' || id) FROM t"),
+            "149997|149997|149997"
+        );
+        assert_eq!(database.prepared(), Vec::<String>::new());
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Registry {
     versions: AtomicU64,
     /// Whether what dead processes have left was looked for.
     settled: AtomicBool,
+    /// When a node could not be reached: others wait while one is tried.
+    unreached: Mutex<Option<Instant>>,
 }
 
 /// The connection that looks and alters.
@@ -92,6 +94,7 @@ impl Registry {
             layouts: Mutex::default(),
             versions: AtomicU64::new(1),
             settled: AtomicBool::new(false),
+            unreached: Mutex::new(None),
         }
     }
 
@@ -224,7 +227,7 @@ impl Registry {
 
     fn ways<'a>(&'a self, encoding: &'a str, session: inrush_encode::Session) -> Ways<'a> {
         let Settings { conninfo, nodes, bypass, .. } = &self.settings;
-        Ways { conninfo, map: nodes, bypass: *bypass, encoding, session }
+        Ways { conninfo, map: nodes, bypass: *bypass, encoding, session, unreached: &self.unreached }
     }
 
     /// Adds columns to a table, and gives it as it is then. ALTER TABLE waits for everybody who uses the table, and
@@ -427,6 +430,7 @@ pub(crate) async fn peek(
         bypass: settings.bypass,
         encoding: &encoding,
         session,
+        unreached: &Mutex::new(None),
     };
     let special = special(&found.table, windowed.as_ref());
     let way = ways.of(client, &found.table, special, None).await?;

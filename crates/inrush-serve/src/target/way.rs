@@ -5,8 +5,12 @@ use inrush_cluster::{Aim, Found, NodeMap, Router, Topology, Visits, fills, find}
 use inrush_core::{Code, Generated, Result, Table};
 use inrush_encode::frames::FrameLayout;
 use inrush_sink::conninfo::ConnInfo;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio_postgres::Client;
+
+/// How long nodes are not asked again behind one that could not be reached.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// The way of the rows of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +41,8 @@ pub(crate) struct Ways<'a> {
     /// Encoding of the database.
     pub encoding: &'a str,
     pub session: inrush_encode::Session,
+    /// When a node could not be reached.
+    pub unreached: &'a Mutex<Option<Instant>>,
 }
 
 impl Way {
@@ -125,6 +131,10 @@ impl Ways<'_> {
             return Ok(Way::Nodes(Arc::clone(nodes)));
         }
         let mut stored = table.columns.iter().filter(|column| column.generated == Generated::No);
+        let unreached = *self.unreached.lock().unwrap_or_else(PoisonError::into_inner);
+        if unreached.is_some_and(|at| at.elapsed() < AGAIN) {
+            return Ok(Way::Coordinator("a node could not be reached a moment ago".into()));
+        }
         let column = topology.keys.first().or(stored.next().map(|column| &column.name));
         let Some(column) = column.cloned() else {
             return Ok(Way::Coordinator("it has no columns".into()));
@@ -153,6 +163,9 @@ impl Ways<'_> {
         let said = match asked {
             Ok(said) => said,
             Err(error) if matches!(error.code(), Code::Connect | Code::ConnectionLost | Code::Table) => {
+                if error.code() != Code::Table {
+                    *self.unreached.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
                 return Ok(Way::Coordinator(error.fact().to_owned()));
             }
             Err(error) => return Err(error),

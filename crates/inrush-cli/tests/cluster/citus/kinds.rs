@@ -145,16 +145,18 @@ fn what_goes_through_the_coordinator() {
          CREATE TABLE local (id int, kind int); SELECT citus_add_local_table_to_metadata('local');
          CREATE TABLE plain (id int, kind int);
          CREATE TABLE bypass (id int, kind int); SELECT create_distributed_table('bypass', 'id');
+         CREATE TABLE keyed (id int PRIMARY KEY, kind int); SELECT create_distributed_table('keyed', 'id');
          SET citus.shard_replication_factor = 2;
          CREATE TABLE twice (id int, kind int); SELECT create_distributed_table('twice', 'id')",
     );
-    let cases: [(&str, &[&str], &str); 6] = [
+    let cases: [(&str, &[&str], &str); 7] = [
         ("reference", &[], "reference table"),
         ("local", &[], "local table of Citus"),
         ("twice", &[], "replicated"),
         ("bypass", &["--no-bypass"], "--no-bypass"),
         ("bypass", &["--atomic"], "one transaction"),
         ("bypass", &["--no-ledger"], "without a ledger"),
+        ("keyed", &["--on-conflict", "nothing"], "--on-conflict"),
     ];
     for (table, args, why) in cases {
         citus.sql(&format!("TRUNCATE {table}"));
