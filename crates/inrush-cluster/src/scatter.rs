@@ -11,6 +11,7 @@ mod careful;
 mod ending;
 mod fill;
 mod frames;
+mod nudger;
 mod router;
 mod session;
 mod slots;
@@ -92,6 +93,8 @@ pub struct Reach {
     pub settings: Vec<(String, String)>,
     /// Whether sessions on nodes load the extension's library, if it is there.
     pub direct: bool,
+    /// Whether the WAL writers of nodes are kept at work: for many rows at a time.
+    pub nudges: bool,
     /// How long a node that has to be told is waited for.
     pub patience: Duration,
     /// How long the server process of a lost connection is waited for.

@@ -13,6 +13,7 @@
 //! the time on PostgreSQL 15, 0.88 on 18.
 
 use crate::job::Job;
+use inrush_sink::nudge::NUDGE;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::Notify;
 use tokio_postgres::Client;
@@ -20,15 +21,6 @@ use tokio_postgres::Client;
 /// Bytes sent between two looks at the WAL. The unflushed WAL must stay well below the ring (16 MB for each
 /// lane) and `wal_buffers` (16 MB at most by default); narrow rows make two to three bytes of WAL from one sent.
 const EVERY: u64 = 2 << 20;
-
-/// Commits asynchronously if there is more unflushed WAL than the WAL writer flushes at once
-/// (`wal_writer_flush_after`, 1 MB by default).
-const NUDGE: &str = "
-    SELECT pg_catalog.set_config('synchronous_commit', 'off', true),
-           pg_catalog.pg_current_xact_id()::pg_catalog.text
-     WHERE pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(),
-                                      pg_catalog.pg_current_wal_flush_lsn())
-           OPERATOR(pg_catalog.>) 1048576::pg_catalog.numeric";
 
 /// Tells the nudging task that there is something to do.
 #[derive(Default)]

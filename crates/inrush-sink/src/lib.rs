@@ -9,4 +9,5 @@ pub mod conninfo;
 pub mod copy;
 pub mod failure;
 pub mod ledger;
+pub mod nudge;
 mod tls;

@@ -1,5 +1,6 @@
 //! The sessions of one lane on nodes: idle, or at work on their own.
 
+use super::nudger::Nudger;
 use super::session::{Send, Session, Stand};
 use super::{Ending, Reach, lost};
 use crate::{Node, NodeSession};
@@ -44,7 +45,7 @@ impl Drive {
         Drive(Driver::Shared(Handle::current()))
     }
 
-    fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
+    pub(super) fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: std::marker::Send> + std::marker::Send + 'static,
     {
@@ -85,9 +86,12 @@ pub(super) struct Working {
 pub(super) struct Slots {
     reach: Arc<Reach>,
     drive: Drive,
+    /// Those that the lane has met.
     pub nodes: Vec<Node>,
     /// Aligned with `nodes`.
     pub slots: Vec<Slot>,
+    /// Aligned with `nodes`.
+    nudgers: Vec<Nudger>,
     /// What sessions on nodes are called.
     pub application: String,
     /// Rows that nodes have stored, of the unit.
@@ -96,7 +100,15 @@ pub(super) struct Slots {
 
 impl Slots {
     pub fn new(reach: Arc<Reach>, application: String, drive: Drive) -> Slots {
-        Slots { reach, drive, nodes: Vec::new(), slots: Vec::new(), application, stored: 0 }
+        Slots {
+            reach,
+            drive,
+            nodes: Vec::new(),
+            slots: Vec::new(),
+            nudgers: Vec::new(),
+            application,
+            stored: 0,
+        }
     }
 
     /// The slot of a node.
@@ -104,12 +116,17 @@ impl Slots {
         self.nodes.iter().position(|known| known == node).unwrap_or_else(|| {
             self.nodes.push(node.clone());
             self.slots.push(Slot::Absent);
+            self.nudgers.push(Nudger::new());
             self.nodes.len() - 1
         })
     }
 
     /// Gives a node a COPY, once it has room for it.
     pub async fn send(&mut self, slot: usize, send: Send) -> Result<(), Failure> {
+        if self.reach.nudges {
+            let (nudger, node) = (&mut self.nudgers[slot], &self.nodes[slot]);
+            nudger.sends(send.bytes.len(), &self.drive, &self.reach, node, &self.application);
+        }
         if let Slot::Working(working) = &self.slots[slot] {
             return match working.queue.send(send).await {
                 Ok(()) => Ok(()),
@@ -124,6 +141,7 @@ impl Slots {
             };
         }
         let mut session = self.session(slot).await?;
+        let sent = self.nudgers[slot].sent();
         let (queue, mut sends) = tokio::sync::mpsc::channel(WAITING);
         let work = self.drive.spawn(async move {
             let mut stored = 0;
@@ -133,6 +151,7 @@ impl Slots {
                     Ok(rows) => stored += rows,
                     Err(failure) => return (session, Err(failure)),
                 }
+                sent.notify_one();
                 next = sends.recv().await;
             }
             (session, Ok(stored))

@@ -44,6 +44,7 @@ pub(crate) async fn scatter(job: &Job, lane: usize, client: &Client) -> Result<O
         ending: spread.ending,
         settings: spread.settings.clone(),
         direct: job.plan.path == WirePath::Direct,
+        nudges: true,
         patience: Duration::from_secs(job.plan.limits.reconnect_secs),
         gone: GONE,
     };

@@ -111,6 +111,7 @@ impl LaneNodes {
             ending: Ending::TwoPhase,
             settings: of_session,
             direct: settings.extension,
+            nudges: false,
             patience: PATIENCE,
             gone: GONE,
         };
