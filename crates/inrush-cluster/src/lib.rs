@@ -34,7 +34,7 @@ pub use find::{Found, find, known_nodes};
 pub use gid::{Gid, Part};
 pub use guard::{Guard, Guarded};
 pub use layout::Spread;
-pub use node::{Address, Node, NodeMap, NodeSession};
+pub use node::{Address, LOCK_TIMEOUT, Node, NodeMap, NodeSession};
 pub use route::{Chosen, Hash, KeyValue, Placement, Route, Step, route};
 pub use scatter::{
     Aim, Begun, CarefulPart, Drive, Ending, Fill, KeyedFrames, Lacking, Reach, Refused, Router, RowShape,

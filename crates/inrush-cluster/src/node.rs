@@ -11,6 +11,10 @@ use tokio_postgres::Client;
 /// How long a node may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// How long a session waits for a lock while rows go to nodes. Units of two lanes may wait for each other on different
+/// nodes, or behind somebody who waits for a guard: no server can see it.
+pub const LOCK_TIMEOUT: &str = "10s";
+
 /// A server that has rows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Node {
@@ -183,7 +187,9 @@ impl NodeSession {
         let names: Vec<&str> = NAMES.to_vec();
         let sql = "SELECT n, pg_catalog.current_setting(n) FROM pg_catalog.unnest($1::text[]) n";
         let rows = client.query(sql, &[&names]).await.map_err(server_error)?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        let mut settings: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        settings.push(("lock_timeout".into(), LOCK_TIMEOUT.into()));
+        Ok(settings)
     }
 }
 

@@ -203,11 +203,14 @@ impl Scatter {
         self.slots.stored = 0;
         self.decided = false;
         self.clear_doubts(watch).await?;
-        if self.guard.is_none() {
-            let guard = Guard::connect(&self.reach.coordinator, &self.slots.application);
-            self.guard = Some(guard.await.map_err(lost)?);
-        }
-        let Some(guard) = &mut self.guard else { return Ok(Begun::Ready) };
+        self.nodes.clear();
+        let guard = match &mut self.guard {
+            Some(guard) => guard,
+            none => {
+                let guard = Guard::connect(&self.reach.coordinator, &self.slots.application).await;
+                none.insert(guard.map_err(Failure::of_error)?)
+            }
+        };
         let waits = |_: Duration| {
             watch.waits();
             !watch.is_stopped()
@@ -489,13 +492,4 @@ fn row_length(rows: &[u8], format: WireFormat) -> Result<usize, Failure> {
         WireFormat::Binary => binary_row(rows),
     };
     length.ok_or_else(|| Failure::Fatal(Error::new(Code::Internal, "an encoded row has no end")))
-}
-
-/// A session that cannot be had is tried for again, as a lost one.
-fn lost(error: Error) -> Failure {
-    if error.code() == Code::Connect || error.code() == Code::ConnectionLost {
-        Failure::Lost(error)
-    } else {
-        Failure::Fatal(error)
-    }
 }

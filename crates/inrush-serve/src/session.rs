@@ -92,10 +92,7 @@ impl Session {
             return Ok(writer);
         }
         let begun = self.ledger.begin_stream(&self.connected.client).await;
-        let writer = begun.map_err(|error| match error.code() {
-            Code::Connect | Code::ConnectionLost => Failure::Lost(error),
-            _ => Failure::Fatal(error),
-        })?;
+        let writer = begun.map_err(Failure::of_error)?;
         self.writer = Some(writer);
         Ok(writer)
     }

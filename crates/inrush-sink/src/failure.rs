@@ -31,6 +31,16 @@ pub enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    /// What an error means that is not of one statement: a session that cannot be had is tried for again, as a lost one.
+    pub fn of_error(error: Error) -> Failure {
+        match error.code() {
+            Code::Connect | Code::ConnectionLost => Failure::Lost(error),
+            _ => Failure::Fatal(error),
+        }
+    }
+}
+
 /// A row the server refused.
 #[derive(Debug)]
 pub struct RowFailure {

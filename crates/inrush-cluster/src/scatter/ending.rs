@@ -2,7 +2,7 @@
 
 use super::session::{Session, Stand};
 use super::slots::Slot;
-use super::{Backend, Ending, Scatter, Watch, lost};
+use super::{Backend, Ending, Scatter, Watch};
 use crate::{Gid, Node, Part};
 use futures_util::future::join_all;
 use inrush_core::{Code, Error, Result};
@@ -46,7 +46,7 @@ impl Scatter {
             let session = self.slots.session(slot).await?;
             let marked = self.reach.ledger.is_marked(&session.node.connected.client, &lacking.gid).await;
             self.slots.slots[slot] = Slot::Here(session);
-            if !marked.map_err(lost)? {
+            if !marked.map_err(Failure::of_error)? {
                 only[slot] = true;
                 lacking.nodes.push(name);
             }
@@ -333,7 +333,9 @@ impl Scatter {
             }
             match self.clear(doubt).await {
                 Ok(()) => drop(self.doubts.pop()),
-                Err(error) if started.elapsed() > self.reach.patience => return Err(lost(error)),
+                Err(error) if started.elapsed() > self.reach.patience => {
+                    return Err(Failure::of_error(error));
+                }
                 Err(_) if watch.is_stopped() => {
                     return Err(Failure::Fatal(Error::new(Code::Interrupted, "it was stopped")));
                 }

@@ -2,7 +2,7 @@
 
 use super::nudger::Nudger;
 use super::session::{Send, Session, Stand};
-use super::{Ending, Reach, lost};
+use super::{Ending, Reach};
 use crate::{Node, NodeSession};
 use inrush_core::{Code, Error, Result};
 use inrush_sink::catalog::direct::load_library_if_there;
@@ -181,12 +181,12 @@ impl Slots {
             node.connect(&reach.coordinator, &reach.map, &application, &reach.settings).await
         });
         let connected = connecting.await.map_err(|_| panicked())?;
-        let mut session = connected.map_err(lost)?;
+        let mut session = connected.map_err(Failure::of_error)?;
         if self.reach.ending == Ending::Marks {
             let client = &mut session.connected.client;
-            Ledger::open(client, self.reach.ledger.schema(), true).await.map_err(lost)?;
+            Ledger::open(client, self.reach.ledger.schema(), true).await.map_err(Failure::of_error)?;
             // What is prepared is flushed whatever the setting (twophase.c, EndPrepare), a plain commit is not.
-            session.connected.commit_for_good().await.map_err(lost)?;
+            session.connected.commit_for_good().await.map_err(Failure::of_error)?;
         }
         if self.reach.direct {
             let loaded = load_library_if_there(&session.connected.client).await;

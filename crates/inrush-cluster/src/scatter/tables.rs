@@ -34,6 +34,19 @@ pub struct Aim {
     pub session: inrush_encode::Session,
 }
 
+impl Aim {
+    /// Of a table in a database of this encoding, as the server calls it.
+    pub fn new(
+        table: Table,
+        column: String,
+        topology: Arc<Topology>,
+        encoding: &str,
+        session: inrush_encode::Session,
+    ) -> Aim {
+        Aim { table, column, topology, utf8: matches!(encoding, "UTF8" | "SQL_ASCII"), session }
+    }
+}
+
 /// Columns of an [`Aim`] that rows fill.
 #[derive(Debug, Clone)]
 pub struct RowShape {

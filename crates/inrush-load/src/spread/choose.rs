@@ -38,13 +38,7 @@ pub(crate) async fn choose(
         .or_else(|| plan.shapes.first()?.columns.first().map(|c| c.name.clone()));
     let column =
         column.ok_or_else(|| Error::new(Code::Internal, "a table without a column to lock it by"))?;
-    let aim = Aim {
-        table: plan.table.clone(),
-        column,
-        topology: Arc::new(topology.clone()),
-        utf8: matches!(encoding, "UTF8" | "SQL_ASCII"),
-        session: plan.session,
-    };
+    let aim = Aim::new(plan.table.clone(), column, Arc::new(topology.clone()), encoding, plan.session);
     let mut fills = Vec::new();
     for shape in &plan.shapes {
         let filled = inrush_cluster::fills(client, &plan.table, &shape.columns, topology.kind).await?;
@@ -73,8 +67,6 @@ pub(crate) async fn choose(
         plan.jobs = plan.jobs.map(|jobs| jobs.min(most));
     }
     let mut settings = NodeSession::settings(client).await?;
-    // Units of two lanes may wait for each other on different nodes, which none of them can see.
-    settings.push(("lock_timeout".into(), "10s".into()));
     if let Some(value) = &plan.sync_commit {
         settings.push(("synchronous_commit".into(), value.clone()));
     }

@@ -1,12 +1,13 @@
 //! One attempt to commit a unit.
 
 use super::careful::Care;
-use super::nodes::{LaneNodes, first_for_nodes};
+use super::nodes::{LaneNodes, first_for_nodes, no_session};
 use super::{Lane, Sent};
 use crate::origin::Kind;
 use crate::part::{Batch, LaneWork};
 use crate::session::Session;
 use bytes::Bytes;
+use inrush_cluster::LOCK_TIMEOUT;
 use inrush_core::{Code, Error, Reject};
 use inrush_encode::copy_binary;
 use inrush_encode::frames::BlockWriter;
@@ -135,7 +136,7 @@ impl Lane {
         let bytes: usize = works.iter().map(LaneWork::bytes).sum();
         self.metrics.bytes_sent.fetch_add(bytes as u64, Relaxed);
         self.tell_nodes().await;
-        sent.commit.take().ok_or_else(no_session)
+        Ok(sent.commit.take().ok_or_else(no_session)?)
     }
 
     /// Stores the batches of a group where they belong.
@@ -146,7 +147,7 @@ impl Lane {
         }
         match &mut self.session {
             Some(session) => copy_group(session, &batches).await,
-            None => Err(no_session().failure),
+            None => Err(no_session()),
         }
     }
 
@@ -201,10 +202,6 @@ async fn is_at(session: &Session, work: &LaneWork, from: i64) -> Result<bool, Fa
     }
 }
 
-fn no_session() -> Failed {
-    Failure::Lost(Error::new(Code::ConnectionLost, "there is no connection")).into()
-}
-
 fn of_class<T: Clone>(all: &[(bool, T)], unlogged: bool) -> Vec<T> {
     all.iter().filter(|(class, _)| *class == unlogged).map(|(_, one)| one.clone()).collect()
 }
@@ -218,11 +215,10 @@ async fn begin(
     let client = &session.connected.client;
     if at_nodes {
         // Whoever waits for the guard must not have this session wait behind him, and nodes take their time.
-        session
-            .execute(
-                "BEGIN; SET LOCAL lock_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = 0",
-            )
-            .await?;
+        let begin = format!(
+            "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SET LOCAL idle_in_transaction_session_timeout = 0"
+        );
+        session.execute(&begin).await?;
     }
     // Where no offset tells, the transaction's number does, should the answer to COMMIT get lost.
     if works.iter().all(|work| work.span.is_some()) {

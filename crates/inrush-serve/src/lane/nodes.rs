@@ -28,10 +28,6 @@ const SHAPES: usize = 512;
 /// them waits where it is.
 const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
 
-/// Whoever wants a lock is waited for no longer: units of two lanes may wait for each other on different nodes, which none
-/// of these can see.
-const LOCK_TIMEOUT: &str = "10s";
-
 /// OID of the table, shape of the rows, their format, and the layout of their frames.
 type ShapeKey = (u32, u64, WireFormat, u64);
 
@@ -102,14 +98,12 @@ impl LaneNodes {
 
     async fn new(settings: &LaneSettings, session: &Session, writer: Writer) -> Result<LaneNodes, Failure> {
         let client = &session.connected.client;
-        let mut of_session = NodeSession::settings(client).await.map_err(of_error)?;
-        of_session.push(("lock_timeout".into(), LOCK_TIMEOUT.into()));
         let reach = Reach {
             coordinator: settings.conninfo.clone(),
             map: settings.nodes.clone(),
             ledger: session.ledger.clone(),
             ending: Ending::TwoPhase,
-            settings: of_session,
+            settings: NodeSession::settings(client).await.map_err(Failure::of_error)?,
             direct: settings.extension,
             nudges: false,
             patience: PATIENCE,
@@ -248,7 +242,7 @@ impl Lane {
         let nodes = match &mut self.nodes {
             Some(nodes) if nodes.scatter.writer().load == load => nodes,
             known => {
-                let origin = session.ledger.origin(client).await.map_err(of_error)?;
+                let origin = session.ledger.origin(client).await.map_err(Failure::of_error)?;
                 let writer = Writer { origin, load, epoch: 0, lane: self.number };
                 match known {
                     Some(nodes) => {
@@ -317,8 +311,8 @@ impl Lane {
             prepared => prepared.map_err(|failure| here(client, failure))?,
         };
         let Some(unit) = prepared else { return Ok(()) };
-        let writer = nodes.scatter.writer().load;
-        if !session.ledger.holds_stream(client, writer).await.map_err(of_error)? {
+        let Writer { origin, load, .. } = nodes.scatter.writer();
+        if !session.ledger.holds_stream(client, origin, *load).await.map_err(Failure::of_error)? {
             let fact = "the lock by which others know that this session lives is not its own: is there a pooler between?";
             return Err(Failure::Lost(Error::new(Code::ConnectionLost, fact)));
         }
@@ -348,7 +342,7 @@ impl Lane {
         let Some(unit) = nodes.scatter.unit().filter(|_| nodes.at_work) else { return Ok(false) };
         let asked = session.ledger.is_decided(&session.connected.client, &unit).await;
         // Whoever has settled meanwhile has told the nodes before the ledger forgot: then there is nothing to undo.
-        let decided = asked.map_err(of_error)?;
+        let decided = asked.map_err(Failure::of_error)?;
         if decided {
             self.tell_nodes().await;
         } else {
@@ -441,12 +435,4 @@ fn here(client: &Client, failure: Failure) -> Failure {
 /// The first work of a unit with rows for nodes: whose tables an error of these is about, as far as that is known.
 pub(super) fn first_for_nodes(works: &[LaneWork]) -> Option<usize> {
     works.iter().position(|work| work.batches.iter().any(|batch| batch.target.way.nodes().is_some()))
-}
-
-/// What an error that is not of a statement means.
-fn of_error(error: Error) -> Failure {
-    match error.code() {
-        Code::Connect | Code::ConnectionLost => Failure::Lost(error),
-        _ => Failure::Fatal(error),
-    }
 }

@@ -140,13 +140,7 @@ impl Ways<'_> {
             return Ok(Way::Coordinator("it has no columns".into()));
         };
         let topology = Arc::new(topology);
-        let aim = Aim {
-            table: table.clone(),
-            column,
-            topology: Arc::clone(&topology),
-            utf8: matches!(self.encoding, "UTF8" | "SQL_ASCII"),
-            session: self.session,
-        };
+        let aim = Aim::new(table.clone(), column, Arc::clone(&topology), self.encoding, self.session);
         if let Err(why) = Router::new(&aim, &table.columns, &[], &topology) {
             return Ok(Way::Coordinator(why));
         }

@@ -24,7 +24,7 @@ impl Ledger {
         let number = "SELECT pg_catalog.hashtextextended(pg_catalog.gen_random_uuid()::text, 0)
                            & 4503599627370495 | 4503599627370496";
         let stream: i64 = client.query_one(number, &[]).await.map_err(server_error)?.get(0);
-        let name = self.stream_name(client, stream).await?;
+        let name = stream_name(&self.origin(client).await?, stream);
         client
             .query("SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", &[&name])
             .await
@@ -34,20 +34,21 @@ impl Ledger {
 
     /// Whether the session of a stream is there.
     pub(super) async fn stream_lives(&self, client: &Client, stream: i64) -> Result<bool> {
-        let name = self.stream_name(client, stream).await?;
+        let name = stream_name(&self.origin(client).await?, stream);
         // Not by trying to take the lock: whoever asks may hold it.
         Ok(client.query_one(&format!("{LOCKS})"), &[&name]).await.map_err(server_error)?.get(0))
     }
 
     /// Whether this very session has the lock of a stream: to be asked in the transaction that decides for it. Behind a pooler
     /// it may be another session than the one that took it.
-    pub async fn holds_stream(&self, client: &Client, stream: i64) -> Result<bool> {
-        let name = self.stream_name(client, stream).await?;
+    pub async fn holds_stream(&self, client: &Client, origin: &str, stream: i64) -> Result<bool> {
+        let name = stream_name(origin, stream);
         let sql = format!("{LOCKS} AND l.pid = pg_catalog.pg_backend_pid())");
         Ok(client.query_one(&sql, &[&name]).await.map_err(server_error)?.get(0))
     }
+}
 
-    async fn stream_name(&self, client: &Client, stream: i64) -> Result<String> {
-        Ok(format!("inrush stream {stream} {}", self.origin(client).await?))
-    }
+/// What is locked.
+fn stream_name(origin: &str, stream: i64) -> String {
+    format!("inrush stream {stream} {origin}")
 }
