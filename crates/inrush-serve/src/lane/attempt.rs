@@ -213,6 +213,8 @@ async fn begin(
     at_nodes: bool,
 ) -> Result<(), Failure> {
     let client = &session.connected.client;
+    // An earlier attempt's says nothing of this one.
+    sent.xid = None;
     if at_nodes {
         // Whoever waits for the guard must not have this session wait behind him, and nodes take their time.
         let begin = format!(
