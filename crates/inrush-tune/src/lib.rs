@@ -1,6 +1,8 @@
 //! Reads a server and says what to change.
 //!
 //! [`advise`] looks at everything that limits bulk loads on a server, says what each change gives and costs, and makes
-//! and takes back those that need no restart.
+//! and takes back those that need no restart. [`io`] measures the storage of a tablespace and says what that means for
+//! the settings of scans.
 
 pub mod advise;
+pub mod io;

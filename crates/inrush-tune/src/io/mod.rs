@@ -1,0 +1,12 @@
+//! What the storage of a server can do, and which settings of scans fit it.
+//!
+//! A probe measures a directory ([`Measured`]); the curve has a class ([`Verdict`]); the [`model`] says what a scan takes
+//! on such storage, and so what another setting would give.
+
+pub mod measured;
+pub mod model;
+pub mod verdict;
+
+pub use measured::Measured;
+pub use model::Model;
+pub use verdict::Verdict;
