@@ -193,15 +193,21 @@ impl Measured {
     }
 }
 
-/// How far apart values are: the largest distance from the median, as a share of it. Of fewer than two values nothing
-/// is known.
+/// How far apart values are: the distance from the least to the most, as a share of the median. Of three or more one,
+/// the farthest from the median, is forgiven: machines are shared. Of fewer than two nothing is known.
 pub fn spread(values: &[f64]) -> Option<f64> {
     let median = median(values)?;
     if values.len() < 2 || median <= 0.0 {
         return None;
     }
-    let most = values.iter().map(|value| (value - median).abs()).fold(0.0, f64::max);
-    Some(most / median)
+    let mut near: Vec<f64> = values.to_vec();
+    near.sort_by(|a, b| (a - median).abs().total_cmp(&(b - median).abs()));
+    if near.len() > 2 {
+        near.pop();
+    }
+    let most = near.iter().copied().fold(f64::MIN, f64::max);
+    let least = near.iter().copied().fold(f64::MAX, f64::min);
+    Some((most - least) / median)
 }
 
 /// The median; of an even number of values the mean of the two in the middle.
@@ -213,5 +219,21 @@ pub fn median(values: &[f64]) -> Option<f64> {
         0 => None,
         n if n % 2 == 1 => Some(sorted[middle]),
         _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_outlier_of_three_is_forgiven() {
+        assert_eq!(spread(&[100.0]), None);
+        assert!((spread(&[100.0, 150.0]).unwrap() - 0.4).abs() < 1e-9);
+        assert!(spread(&[100.0, 102.0, 400.0]).unwrap() < 0.03);
+        assert!(spread(&[100.0, 200.0, 400.0]).unwrap() > 0.25);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
     }
 }

@@ -1,10 +1,15 @@
 //! What a scan takes on a measured storage.
+//!
+//! The time of a page comes from a replay on that storage: the same calls in the same order, by density of the pages
+//! and by how far ahead they are asked for. It has the kernel's read-ahead in it, and what makes it fail. What a query
+//! computes comes from its warm run.
 
-use super::measured::{Measured, Mechanism};
-use serde::Serialize;
+use super::measured::{Measured, Mechanism, Replay};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// How a scan reads its table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// Every page, from front to back.
@@ -28,18 +33,43 @@ pub struct Scan {
     pub heap_pages: u64,
     /// Pages of the index that it reads.
     pub index_pages: u64,
+    /// Of an index scan: how often it goes through the table in ascending order, once for each key where the rows of a
+    /// key lie in the order of the table. `None`: in no order.
+    pub sweeps: Option<u64>,
     /// Seconds that it takes if all of that is in memory.
     pub warm_seconds: f64,
 }
 
 /// What decides how a scan reads ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadAhead {
     /// How the server does it.
     pub mechanism: Mechanism,
     /// effective_io_concurrency.
     pub concurrency: u32,
 }
+
+impl ReadAhead {
+    /// How a server reads ahead for bitmap heap scans: pages one by one until 17, runs of them since 18 (there
+    /// `io_method` decides who reads). io_uring reads by itself: as if there were a worker for each read.
+    pub fn of(
+        version_num: u32,
+        io_method: Option<&str>,
+        io_workers: Option<u32>,
+        concurrency: u32,
+    ) -> ReadAhead {
+        let mechanism = match io_method {
+            _ if version_num < 180_000 => Mechanism::Advice,
+            Some("worker") => Mechanism::Workers { workers: io_workers.unwrap_or(3) },
+            Some("io_uring") => Mechanism::Workers { workers: concurrency.clamp(1, MOST_WORKERS) },
+            _ => Mechanism::CombinedAdvice,
+        };
+        ReadAhead { mechanism, concurrency }
+    }
+}
+
+/// io_workers at most (PostgreSQL 18, MAX_IO_WORKERS).
+pub const MOST_WORKERS: u32 = 32;
 
 /// What a scan is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -50,13 +80,13 @@ pub struct Prediction {
     pub io_seconds: f64,
 }
 
-/// The model: the time of a page by density and read-ahead comes from the replays, and what a scan computes overlaps
-/// with reading as far as pages are asked for before they are needed.
+/// What the replays say of a storage.
 #[derive(Debug, Clone, Copy)]
 pub struct Model<'a> {
     measured: &'a Measured,
 }
 
+#[allow(clippy::cast_precision_loss)] // pages of a table
 impl<'a> Model<'a> {
     /// The model of a storage.
     pub fn new(measured: &'a Measured) -> Model<'a> {
@@ -65,7 +95,206 @@ impl<'a> Model<'a> {
 
     /// What a cold scan takes; `None` where too little was measured to say.
     pub fn predict(&self, scan: &Scan, ahead: ReadAhead) -> Option<Prediction> {
-        let _ = (self.measured, scan, ahead);
-        None
+        let table = scan.table_pages.max(1) as f64;
+        let heap = scan.heap_pages as f64;
+        let (heap_us, overlapped) = match scan.method {
+            Method::Sequential => (table * self.sequential_us()?, true),
+            Method::Bitmap => (heap * self.page_us(heap / table, ahead)?, ahead.concurrency > 0),
+            // Ranges are read whole: neighbours, which the kernel reads ahead, or which are combined.
+            Method::Brin => (heap * self.neighbour_us(ahead)?, true),
+            Method::Index => match scan.sweeps {
+                Some(sweeps) => {
+                    let sweeps = sweeps.max(1) as f64;
+                    let none = ReadAhead { mechanism: Mechanism::Advice, concurrency: 0 };
+                    (heap * self.page_us(heap / sweeps / table, none)?, false)
+                }
+                None => (heap * self.measured.latency_us()?, false),
+            },
+        };
+        // The pages of an index are read one after the other: its order is that of its pages where it was built at once.
+        let index_us = match scan.method {
+            Method::Sequential => 0.0,
+            _ => scan.index_pages as f64 * self.sequential_us()?.max(0.0) + self.descent_us(scan)?,
+        };
+        let io_seconds = (heap_us + index_us) / 1e6;
+        let computed = (scan.warm_seconds - self.copied_seconds(scan)).max(0.0);
+        let seconds = if overlapped {
+            // What is computed while reads are in flight costs nothing until both take as long.
+            io_seconds.hypot(computed)
+        } else {
+            io_seconds + computed
+        };
+        Some(Prediction { seconds, io_seconds })
+    }
+
+    /// Microseconds of a page of which such a share is read, in ascending order. Between the densities and distances
+    /// that were measured, by their logarithms; beyond them as at the nearest.
+    pub fn page_us(&self, density: f64, ahead: ReadAhead) -> Option<f64> {
+        let replays: Vec<&Replay> = self.replays(ahead.mechanism);
+        let densities: BTreeSet<Ordered> = replays.iter().map(|one| Ordered(one.density)).collect();
+        let points: Vec<(f64, f64)> = densities
+            .iter()
+            .filter_map(|at| {
+                let of: Vec<(f64, f64)> = replays
+                    .iter()
+                    .filter(|one| (one.density - at.0).abs() < 1e-9)
+                    .map(|one| (distance(one.ahead), one.page_us))
+                    .collect();
+                Some((at.0.ln(), between(of, distance(ahead.concurrency))?))
+            })
+            .collect();
+        // A scan of nearly all pages is a sequential one where nothing is asked for ahead.
+        between(points, density.clamp(1e-6, 1.0).ln())
+    }
+
+    /// The replays of a mechanism; of workers those with the number nearest to the one wanted.
+    fn replays(&self, wanted: Mechanism) -> Vec<&'a Replay> {
+        let all = &self.measured.replays;
+        let Mechanism::Workers { workers: wanted_workers } = wanted else {
+            return all.iter().filter(|one| one.mechanism == wanted).collect();
+        };
+        let workers = |one: &Replay| match one.mechanism {
+            Mechanism::Workers { workers } => Some(workers),
+            _ => None,
+        };
+        let apart = |workers: u32| (f64::from(workers.max(1)) / f64::from(wanted_workers.max(1))).ln().abs();
+        let nearest = all.iter().filter_map(workers).min_by(|a, b| apart(*a).total_cmp(&apart(*b)));
+        all.iter().filter(|one| workers(one).is_some() && workers(one) == nearest).collect()
+    }
+
+    fn sequential_us(&self) -> Option<f64> {
+        self.measured.sequential_page_us()
+    }
+
+    /// A page among neighbours that are all read.
+    fn neighbour_us(&self, ahead: ReadAhead) -> Option<f64> {
+        let sequential = self.sequential_us()?;
+        match ahead.mechanism {
+            // Advice page by page keeps the kernel from reading ahead by itself.
+            Mechanism::Advice if ahead.concurrency > 0 => {
+                Some(self.page_us(0.5, ahead).map_or(sequential, |page| page.max(sequential)))
+            }
+            _ => Some(sequential),
+        }
+    }
+
+    /// From the root of an index to its first leaf, and into the table: read one after the other.
+    fn descent_us(&self, scan: &Scan) -> Option<f64> {
+        let levels = if scan.index_pages > 2 { 3.0 } else { scan.index_pages as f64 };
+        Some(levels * self.measured.latency_us()?)
+    }
+
+    /// Seconds of a warm run that a replay has in it as well: pages copied out of the page cache.
+    fn copied_seconds(&self, scan: &Scan) -> f64 {
+        let pages = match scan.method {
+            Method::Sequential => scan.table_pages,
+            _ => scan.heap_pages + scan.index_pages,
+        };
+        pages as f64 * self.measured.cached_page_us.unwrap_or(0.0) / 1e6
+    }
+}
+
+/// Where a distance stands between others: 0, 1, 2, 4, 8 ... are equally far apart.
+fn distance(ahead: u32) -> f64 {
+    f64::from(ahead + 1).log2()
+}
+
+/// A value between measured points; beyond them that of the nearest. Their logarithms are taken as straight lines.
+fn between(mut points: Vec<(f64, f64)>, at: f64) -> Option<f64> {
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let after = points.iter().position(|(x, _)| *x >= at);
+    let (from, to) = match after {
+        None => return points.last().map(|(_, y)| *y),
+        Some(0) => return points.first().map(|(_, y)| *y),
+        Some(n) => (points[n - 1], points[n]),
+    };
+    let share = (at - from.0) / (to.0 - from.0);
+    Some((from.1.max(1e-9).ln() * (1.0 - share) + to.1.max(1e-9).ln() * share).exp())
+}
+
+/// A density as a key: none is NaN.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ordered(f64);
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up::{capped, local, slow};
+    use super::*;
+
+    fn bitmap(heap_pages: u64, warm_seconds: f64) -> Scan {
+        Scan {
+            method: Method::Bitmap,
+            table_pages: 128_866,
+            heap_pages,
+            index_pages: 100,
+            sweeps: None,
+            warm_seconds,
+        }
+    }
+
+    fn advice(concurrency: u32) -> ReadAhead {
+        ReadAhead { mechanism: Mechanism::Advice, concurrency }
+    }
+
+    #[test]
+    fn scans_take_about_what_they_took() {
+        let (local, slow, capped) = (local(), slow(), capped());
+        let half = bitmap(68_300, 0.4);
+        // scan-io.md, 3a and 3d: measured seconds.
+        for (storage, scan, concurrency, measured) in [
+            (&local, half, 1, 4.516),
+            (&local, half, 16, 1.227),
+            (&local, half, 64, 1.023),
+            (&local, bitmap(1_290, 0.002), 32, 0.026),
+            (&capped, half, 16, 22.1),
+            (&capped, half, 0, 2.84),
+        ] {
+            let predicted = Model::new(storage).predict(&scan, advice(concurrency)).unwrap().seconds;
+            assert!((predicted / measured - 1.0).abs() < 0.3, "{concurrency}: {predicted} for {measured}");
+        }
+        let model = Model::new(&slow);
+        let of = |ahead| model.predict(&half, ahead).unwrap().seconds;
+        assert!(of(advice(1)) > 20.0 * of(advice(64)));
+        let workers = |workers| ReadAhead { mechanism: Mechanism::Workers { workers }, concurrency: 64 };
+        assert!(of(workers(3)) > 5.0 * of(workers(32)));
+    }
+
+    #[test]
+    fn between_what_was_measured_it_is_a_line_of_logarithms() {
+        let model_of = local();
+        let model = Model::new(&model_of);
+        let at = |density, concurrency| model.page_us(density, advice(concurrency)).unwrap();
+        assert!((at(0.5, 16) - 18.4).abs() < 1e-9);
+        assert!((18.0..18.4).contains(&at(0.25, 16)));
+        assert!(at(0.5, 3) < at(0.5, 2) && at(0.5, 3) > at(0.5, 4));
+        assert!((at(0.0, 16) - 18.0).abs() < 1e-9 && (at(1.0, 500) - 12.4).abs() < 1e-9);
+        assert_eq!(
+            model.page_us(0.5, ReadAhead { mechanism: Mechanism::CombinedAdvice, concurrency: 1 }),
+            None
+        );
+        assert_eq!(Model::new(&Measured::default()).predict(&bitmap(1, 0.0), advice(1)), None);
+    }
+
+    #[test]
+    fn each_server_reads_ahead_in_its_way() {
+        let of = |version, method| ReadAhead::of(version, method, Some(3), 16).mechanism;
+        assert_eq!(of(170_002, None), Mechanism::Advice);
+        assert_eq!(of(180_000, Some("worker")), Mechanism::Workers { workers: 3 });
+        assert_eq!(of(180_000, Some("io_uring")), Mechanism::Workers { workers: 16 });
+        assert_eq!(of(180_000, Some("sync")), Mechanism::CombinedAdvice);
     }
 }

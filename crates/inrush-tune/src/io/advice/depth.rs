@@ -1,0 +1,183 @@
+//! effective_io_concurrency and maintenance_io_concurrency: how far ahead pages are asked for.
+
+use super::super::measured::{Replay, median, spread};
+use super::super::model::{MOST_WORKERS, Model, ReadAhead};
+use super::super::report::Right;
+use super::super::verdict::{Class, MOST_SPREAD, time};
+use super::{Context, Judged, named_scans};
+use std::collections::BTreeSet;
+
+/// A value whose scans take at most so many times what the best take is as good: a smaller one leaves more of the
+/// storage to others.
+const AS_GOOD: f64 = 1.08;
+
+/// Distances that are worth advising: 0 and 1 only where nothing else comes near them.
+const CANDIDATES: [u32; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 1, 0];
+
+/// The distance that fits; `None` where replays do not say.
+pub(super) fn advised(context: &Context<'_>, workers: Option<u32>) -> Option<u32> {
+    let costs = costs(context, workers)?;
+    let least = costs.iter().map(|(_, worst)| *worst).fold(f64::MAX, f64::min);
+    costs.iter().find(|(_, worst)| *worst <= least * AS_GOOD).map(|(ahead, _)| *ahead)
+}
+
+/// For each distance how many times longer than at the best distance the scans take that suffer most from it.
+fn costs(context: &Context<'_>, workers: Option<u32>) -> Option<Vec<(u32, f64)>> {
+    let model = Model::new(context.measured);
+    let ahead = |concurrency| ReadAhead { concurrency, ..context.read_ahead(concurrency, workers) };
+    let densities = densities(context, workers);
+    let measured: BTreeSet<u32> =
+        context.measured.replays.iter().map(|one| one.ahead).filter(|one| CANDIDATES.contains(one)).collect();
+    let candidates = CANDIDATES.into_iter().filter(|one| measured.contains(one));
+    let costs: Vec<(u32, f64)> = candidates
+        .filter_map(|concurrency| {
+            let mut worst: f64 = 0.0;
+            for density in &densities {
+                let of = |n| model.page_us(*density, ahead(n));
+                let best = measured.iter().filter_map(|n| of(*n)).fold(f64::MAX, f64::min);
+                worst = worst.max(of(concurrency)? / best);
+            }
+            (worst > 0.0).then_some((concurrency, worst))
+        })
+        .collect();
+    (!costs.is_empty()).then_some(costs)
+}
+
+/// The densities that bitmap heap scans are for. Where more reads in flight give nothing, a scan of many pages belongs
+/// to a sequential scan, and must not decide about the others.
+fn densities(context: &Context<'_>, workers: Option<u32>) -> Vec<f64> {
+    let mechanism = context.mechanism(workers);
+    let model = Model::new(context.measured);
+    let sequential = context.measured.sequential_page_us().unwrap_or(0.0);
+    let mut densities: Vec<f64> = context.measured.replays.iter().map(|one| one.density).collect();
+    densities.sort_by(f64::total_cmp);
+    densities.dedup();
+    if context.verdict.class.capped() {
+        let pays = |density: &f64| {
+            let page = model.page_us(*density, ReadAhead { mechanism, concurrency: 16 });
+            page.is_some_and(|page| page * density <= sequential)
+        };
+        let sparse: Vec<f64> = densities.iter().copied().filter(pays).collect();
+        let least = densities.first().copied();
+        return if sparse.is_empty() { least.into_iter().collect() } else { sparse };
+    }
+    densities
+}
+
+/// Says what it is and what it should be.
+pub(super) fn judge(context: &Context<'_>, advised: u32, workers: Option<u32>, judged: &mut Judged) {
+    if let Some(apart) = unsteady(context, advised) {
+        let text = format!(
+            "the passes of the replays differ by {:.0} %: which value is best cannot be told; measure again when the \
+             storage is quiet",
+            apart * 100.0
+        );
+        judged.right.push(Right {
+            setting: "effective_io_concurrency",
+            now: context.concurrency_now().to_string(),
+            why: text,
+        });
+        return;
+    }
+    let now = context.concurrency_now();
+    for setting in ["effective_io_concurrency", "maintenance_io_concurrency"] {
+        let holds = match context.tablespace.and_then(|tablespace| tablespace.holds(setting)) {
+            Some(value) => value.parse().unwrap_or(now),
+            // By default 10 until 17, 16 since.
+            None if setting.starts_with("maintenance") && context.server.version_num < 180_000 => 10,
+            None => now,
+        };
+        let why = why(context, setting, holds, advised, workers);
+        if as_good(context, holds, advised, workers) {
+            judged.right.push(Right { setting, now: holds.to_string(), why });
+            continue;
+        }
+        let price = price(context, setting, advised);
+        let mut advice = context.option(setting, advised.to_string(), why, price);
+        if setting == "effective_io_concurrency" {
+            advice.expected = named_scans(
+                context,
+                context.read_ahead(holds, workers),
+                context.read_ahead(advised, workers),
+            );
+        }
+        judged.advice.push(advice);
+    }
+}
+
+/// How far the passes are apart on which the choice rests, where that is too far.
+fn unsteady(context: &Context<'_>, advised: u32) -> Option<f64> {
+    let rests = |one: &&Replay| one.ahead == advised || one.ahead == 16;
+    let spreads: Vec<f64> =
+        context.measured.replays.iter().filter(rests).filter_map(|one| spread(&one.passes)).collect();
+    median(&spreads).filter(|apart| *apart > MOST_SPREAD)
+}
+
+/// Whether a value is as good as the advised one.
+fn as_good(context: &Context<'_>, holds: u32, advised: u32, workers: Option<u32>) -> bool {
+    let model = Model::new(context.measured);
+    let page = |density, n| model.page_us(density, context.read_ahead(n, workers));
+    holds == advised
+        || densities(context, workers).iter().all(|density| {
+            matches!((page(*density, holds), page(*density, advised)), (Some(a), Some(b)) if a <= b * AS_GOOD)
+        })
+}
+
+fn why(context: &Context<'_>, setting: &str, holds: u32, advised: u32, workers: Option<u32>) -> String {
+    let model = Model::new(context.measured);
+    let page = |density, n| model.page_us(density, context.read_ahead(n, workers)).unwrap_or(f64::NAN);
+    let densities = densities(context, workers);
+    let figures: Vec<String> = densities
+        .iter()
+        .map(|density| {
+            let (before, after) = (page(*density, holds), page(*density, advised));
+            if holds == advised {
+                format!("{} where {:.0} % of the pages are read", time(after), density * 100.0)
+            } else {
+                format!(
+                    "{} with {advised} and {} with {holds} where {:.0} % of the pages are read",
+                    time(after),
+                    time(before),
+                    density * 100.0
+                )
+            }
+        })
+        .collect();
+    let what = if setting.starts_with("maintenance") {
+        "VACUUM, ANALYZE and CREATE INDEX read ahead in the same way; a page takes"
+    } else {
+        "replayed on this storage, a page of a bitmap heap scan takes"
+    };
+    let mut why = format!("{what} {}", figures.join(", "));
+    if setting == "effective_io_concurrency" && holds == 1 && page(0.5, 1) > page(0.5, 0) {
+        why +=
+            "; 1 is slower than none at all, because advice for one page keeps the kernel from reading ahead";
+    }
+    if context.verdict.class.capped() {
+        why += "; more in flight gives nothing on a capped storage";
+    }
+    if let Some(most) = context.server.io_max_concurrency.filter(|most| *most < advised) {
+        why += &format!("; io_max_concurrency lets a process have {most} in flight");
+    }
+    why
+}
+
+fn price(context: &Context<'_>, setting: &str, advised: u32) -> String {
+    let mut price =
+        "each scan of each session may have so many reads in flight: with many cold scans at once they \
+                     wait for each other, and for whatever shares the storage"
+            .to_owned();
+    if let (Some(knee), Some(p99)) = (context.verdict.knee, context.verdict.knee_p99_us) {
+        price += &format!(" (at {knee} in flight 99 of 100 reads take up to {})", time(p99));
+    }
+    if let Some(gentle) = context.verdict.gentle.filter(|gentle| *gentle < advised) {
+        price += &format!("; {gentle} is gentler");
+    }
+    if context.tablespace.is_some() {
+        price += &format!("; an option of the tablespace masks what sessions SET for {setting}");
+    }
+    if context.verdict.class == Class::LatencyBound && context.server.io_method.as_deref() == Some("worker") {
+        price += &format!("; io_workers ({MOST_WORKERS} at most) bound it for all sessions together");
+    }
+    price
+}

@@ -1,0 +1,120 @@
+//! io_workers and io_method of PostgreSQL 18: who reads ahead.
+
+use super::super::measured::Mechanism;
+use super::super::model::{MOST_WORKERS, Model, ReadAhead};
+use super::super::report::Right;
+use super::super::verdict::time;
+use super::{Context, Judged, named_scans};
+use crate::advise::Effect;
+
+/// More workers are worth their processes where a page takes so many times less.
+const WORTH: f64 = 1.25;
+
+/// The distance at which numbers of workers are compared.
+const COMPARED_AT: u32 = 64;
+
+/// As many as the storage has use for, if that gives anything; else those there are. `None` where none read.
+pub(super) fn advised(context: &Context<'_>) -> Option<u32> {
+    let now = reading(context)?;
+    let wanted = context.verdict.knee?.clamp(1, MOST_WORKERS);
+    let gain = gain(context, now, wanted.max(now))?;
+    Some(if wanted > now && gain >= WORTH { wanted } else { now })
+}
+
+/// io_workers where workers read.
+fn reading(context: &Context<'_>) -> Option<u32> {
+    (context.server.io_method.as_deref() == Some("worker")).then_some(context.server.io_workers.unwrap_or(3))
+}
+
+/// How many times less a page takes with more workers, where it gives most.
+fn gain(context: &Context<'_>, now: u32, then: u32) -> Option<f64> {
+    let model = Model::new(context.measured);
+    let page = |density, workers| {
+        let mechanism = Mechanism::Workers { workers };
+        model.page_us(density, ReadAhead { mechanism, concurrency: COMPARED_AT })
+    };
+    let gains =
+        [0.01, 0.1, 0.5].into_iter().filter_map(|density| Some(page(density, now)? / page(density, then)?));
+    gains.max_by(f64::total_cmp)
+}
+
+/// Says how many there should be.
+pub(super) fn judge(context: &Context<'_>, advised: Option<u32>, depth: Option<u32>, judged: &mut Judged) {
+    let (Some(now), Some(advised)) = (reading(context), advised) else { return };
+    let model = Model::new(context.measured);
+    let page = |workers| {
+        let mechanism = Mechanism::Workers { workers };
+        model.page_us(0.1, ReadAhead { mechanism, concurrency: COMPARED_AT }).unwrap_or(f64::NAN)
+    };
+    if advised <= now {
+        let why = format!(
+            "where a tenth of the pages is read, a page takes {} with {now} workers and {} with {MOST_WORKERS}",
+            time(page(now)),
+            time(page(MOST_WORKERS))
+        );
+        judged.right.push(Right { setting: "io_workers", now: now.to_string(), why });
+        return;
+    }
+    let why = format!(
+        "io_workers is the cap: {now} workers do all reads ahead of all sessions, so at most {now} are in flight, \
+         whatever effective_io_concurrency is. Where a tenth of the pages is read, a page takes {} with {now} workers \
+         and {} with {advised}; the storage has use for {} reads in flight",
+        time(page(now)),
+        time(page(advised)),
+        context.verdict.knee.unwrap_or(advised)
+    );
+    let mut price = format!("{advised} processes, idle until they are needed");
+    if context.server.io_methods.iter().any(|method| method == "io_uring") {
+        price += "; io_method = io_uring reads without workers, from the next restart on";
+    }
+    let mut advice = context.system(
+        "io_workers",
+        context.tablespace.map(|_| now.to_string()),
+        advised.to_string(),
+        why,
+        price,
+        Effect::Reload,
+    );
+    let concurrency = depth.unwrap_or_else(|| context.concurrency_now());
+    advice.expected = named_scans(
+        context,
+        context.read_ahead(concurrency, Some(now)),
+        context.read_ahead(concurrency, Some(advised)),
+    );
+    // The cap comes first: without it the others give little.
+    judged.advice.insert(0, advice);
+    io_method(context, judged);
+}
+
+/// Another io_method, where workers are too few for the storage even at their most.
+fn io_method(context: &Context<'_>, judged: &mut Judged) {
+    let Some(knee) = context.verdict.knee.filter(|knee| *knee > MOST_WORKERS) else { return };
+    let offered = |method: &str| context.server.io_methods.iter().any(|one| one == method);
+    let method = if offered("io_uring") {
+        "io_uring"
+    } else if offered("sync") {
+        "sync"
+    } else {
+        return;
+    };
+    let why = format!(
+        "the storage has use for {knee} reads in flight, and there can be no more than {MOST_WORKERS} workers for all \
+         sessions together"
+    );
+    let price = match method {
+        "io_uring" => {
+            "a restart; the server must be allowed to use io_uring, which containers often forbid, and needs a file \
+             descriptor for each backend"
+        }
+        _ => "a restart; pages are asked for by posix_fadvise and copied by the backend itself",
+    };
+    let now = context.server.io_method.clone();
+    judged.advice.push(context.system(
+        "io_method",
+        now,
+        method.to_owned(),
+        why,
+        price.to_owned(),
+        Effect::Restart,
+    ));
+}
