@@ -6,3 +6,4 @@
 
 pub mod advise;
 pub mod io;
+mod settings;

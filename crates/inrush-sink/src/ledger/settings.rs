@@ -1,10 +1,10 @@
-//! What `inrush advise --apply` has set on the server, and what to put back.
+//! What `inrush advise --apply` and `inrush tune io --apply` have set on the server, and what to put back.
 
 use super::Ledger;
 use crate::failure::server_error;
 use inrush_core::Result;
 use serde::Serialize;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, GenericClient, Transaction};
 
 /// A setting that was recorded before it was changed, and that has not been taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -35,6 +35,20 @@ impl Ledger {
         previous: Option<&str>,
     ) -> Result<i64> {
         let tx = client.transaction().await.map_err(server_error)?;
+        let id = self.record_setting_in(&tx, name, value, previous).await?;
+        tx.commit().await.map_err(server_error)?;
+        Ok(id)
+    }
+
+    /// The same in a transaction that makes the change as well, where the change is of the kind that a transaction can
+    /// make: then there is never one without the other.
+    pub async fn record_setting_in(
+        &self,
+        tx: &Transaction<'_>,
+        name: &str,
+        value: &str,
+        previous: Option<&str>,
+    ) -> Result<i64> {
         tx.batch_execute("SET LOCAL synchronous_commit = 'local'").await.map_err(server_error)?;
         let row = tx
             .query_one(
@@ -46,7 +60,6 @@ impl Ledger {
             )
             .await
             .map_err(server_error)?;
-        tx.commit().await.map_err(server_error)?;
         Ok(row.get(0))
     }
 
@@ -76,7 +89,7 @@ impl Ledger {
     }
 
     /// Records that a change has been taken back, or that somebody else's has taken its place.
-    pub async fn close_setting(&self, client: &Client, id: i64) -> Result<()> {
+    pub async fn close_setting(&self, client: &impl GenericClient, id: i64) -> Result<()> {
         client
             .execute(
                 &format!("UPDATE {}.settings SET undone_at = pg_catalog.now() WHERE id = $1", self.sql),

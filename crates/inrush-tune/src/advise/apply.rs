@@ -4,16 +4,15 @@
 //! postgresql.auto.conf had: whatever happens in between, [`undo`] knows what to put back. It puts back only what is
 //! still ours.
 
-use super::facts::{self, ServerFacts};
+use super::facts::ServerFacts;
 use super::{Advice, Effect, Report, rules};
-use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
+use crate::io;
+use crate::settings::{alone, auto_conf, refused, reload, seen, set_sql, why_not};
+use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::failure::server_error;
 use inrush_sink::ledger::{AppliedSetting, Ledger};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::time::Duration;
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
 
 /// The settings that are ever set from here. A ledger that belongs to the owner of a database must not be able to make
 /// a superuser's `--undo` set any other.
@@ -25,9 +24,6 @@ const OURS: &[&str] = &[
     "max_wal_size",
     "wal_compression",
 ];
-
-/// How long the server may take to read its configuration again.
-const RELOAD: Duration = Duration::from_secs(5);
 
 /// A change that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -95,7 +91,7 @@ pub fn check(report: &Report) -> Result<()> {
 }
 
 /// Whether this role can change one of these settings at least.
-fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
+pub(crate) fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
     if facts.standby {
         return Err(Error::new(Code::Server, "the server is a standby: nothing can be recorded there").hint(
             "Name its primary with --to; settings of the standby itself are for ALTER SYSTEM by hand.",
@@ -187,7 +183,9 @@ pub async fn apply(client: &mut Client, ledger: &Ledger, advice: &[&Advice]) -> 
 /// `server` where the role may not, or a statement fails: what is left then is left recorded. `ledger` for a record
 /// that nothing here has written.
 pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> Result<Vec<Undone>> {
-    let recorded = ledger.applied_settings(client).await?;
+    // What `inrush tune io` has set is taken back by it.
+    let mut recorded = ledger.applied_settings(client).await?;
+    recorded.retain(|change| !io::apply::is_ours(&change.name));
     if recorded.is_empty() {
         return Ok(Vec::new());
     }
@@ -228,80 +226,6 @@ pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> 
         undone.push(Undone { setting, value, previous, outcome, now });
     }
     Ok(undone)
-}
-
-/// Keeps two of us in one database from changing settings at the same time, until the session ends. Those of other
-/// databases are told apart by what postgresql.auto.conf has.
-async fn alone(client: &Client) -> Result<()> {
-    let row = client
-        .query_one("SELECT pg_catalog.pg_try_advisory_lock(7117, 3)", &[])
-        .await
-        .map_err(server_error)?;
-    if row.get(0) {
-        return Ok(());
-    }
-    Err(Error::new(Code::Server, "another `inrush advise` is changing settings of this server")
-        .hint("Wait for it to end and give the command again."))
-}
-
-/// Has the server read its configuration, and waits until this session has.
-async fn reload(client: &Client) -> Result<()> {
-    let loaded = async || -> Result<f64> {
-        let row = client
-            .query_one("SELECT extract(epoch FROM pg_catalog.pg_conf_load_time())::pg_catalog.float8", &[])
-            .await
-            .map_err(server_error)?;
-        Ok(row.get(0))
-    };
-    let before = loaded().await?;
-    client.query_one("SELECT pg_catalog.pg_reload_conf()", &[]).await.map_err(server_error)?;
-    let began = std::time::Instant::now();
-    // A session reads it between two statements.
-    while loaded().await? <= before && began.elapsed() < RELOAD {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
-}
-
-/// The value of a setting as this session sees it, and where that comes from.
-async fn seen(client: &Client, setting: &str) -> Result<(String, String)> {
-    let rows = client
-        .query_typed(
-            "SELECT pg_catalog.current_setting(s.name), s.source FROM pg_catalog.pg_settings s \
-              WHERE s.name OPERATOR(pg_catalog.=) $1",
-            &[(&setting, Type::TEXT)],
-        )
-        .await
-        .map_err(server_error)?;
-    Ok(rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default())
-}
-
-/// Why a value that was set is not the one in effect.
-async fn why_not(client: &Client, source: &str) -> Result<String> {
-    if source != "configuration file" {
-        return Ok(format!("the value of this session comes from elsewhere: {source}"));
-    }
-    Ok(match facts::files(client).await?.error {
-        Some(error) => format!("the server does not take its configuration: {error}"),
-        None => "the server has not read its configuration again yet".to_owned(),
-    })
-}
-
-/// What postgresql.auto.conf has.
-async fn auto_conf(client: &Client) -> Result<BTreeMap<String, String>> {
-    let files = facts::files(client).await?;
-    files.error.map_or(Ok(files.auto_conf), |error| Err(refused(&error)))
-}
-
-/// The error where nothing would take effect, and where postgresql.auto.conf may not have been looked at.
-fn refused(error: &str) -> Error {
-    Error::new(Code::Server, format!("the server does not take its configuration: {error}"))
-        .hint("Mend that file and give the command again.")
-}
-
-/// `ALTER SYSTEM SET name = 'value';`
-pub(super) fn set_sql(setting: &str, value: &str) -> String {
-    format!("ALTER SYSTEM SET {setting} = {};", quote_literal(value))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 mod read;
 
-pub(super) use read::files;
+pub(crate) use read::files;
 pub use read::read;
 
 use super::machine::Machine;

@@ -186,7 +186,7 @@ impl Advice {
         Some(Advice {
             setting,
             now: known.shown.clone(),
-            sql: vec![apply::set_sql(setting, &value)],
+            sql: vec![crate::settings::set_sql(setting, &value)],
             advised: Some(value),
             why,
             price,

@@ -4,11 +4,14 @@
 //! on such storage, and so what another setting would give ([`advice`]).
 
 pub mod advice;
+pub mod apply;
+pub mod keep;
 #[cfg(test)]
 mod made_up;
 pub mod measured;
 pub mod model;
 pub mod report;
+pub mod server;
 pub mod verdict;
 
 pub use advice::Advice;

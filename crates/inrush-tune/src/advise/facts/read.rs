@@ -25,8 +25,13 @@ const SETTINGS: &[&str] = &[
     "checkpoint_timeout",
     "data_checksums",
     "data_directory",
+    "effective_io_concurrency",
     "fsync",
     "full_page_writes",
+    "io_max_concurrency",
+    "io_method",
+    "io_workers",
+    "maintenance_io_concurrency",
     "maintenance_work_mem",
     "max_parallel_maintenance_workers",
     "max_parallel_workers",
@@ -35,10 +40,13 @@ const SETTINGS: &[&str] = &[
     "max_wal_size",
     "max_worker_processes",
     "port",
+    "random_page_cost",
+    "seq_page_cost",
     "shared_buffers",
     "summarize_wal",
     "synchronous_commit",
     "synchronous_standby_names",
+    "track_io_timing",
     "wal_buffers",
     "wal_compression",
     "wal_keep_size",
@@ -204,12 +212,12 @@ async fn settings(client: &Client) -> Result<BTreeMap<String, Setting>> {
 }
 
 /// The configuration files as they are now, which the server need not have read.
-pub(in crate::advise) struct Files {
+pub(crate) struct Files {
     /// What postgresql.auto.conf has: of a name that is there twice, what counts. Not to be relied on where there is
     /// an error: then the file may not have been looked at.
-    pub(in crate::advise) auto_conf: BTreeMap<String, String>,
+    pub(crate) auto_conf: BTreeMap<String, String>,
     /// Why the server would take nothing from them: place and reason.
-    pub(in crate::advise) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// Reads the configuration files through the server. Needs `sees_files`.
@@ -217,7 +225,7 @@ pub(in crate::advise) struct Files {
 /// An unknown name or wrong syntax anywhere makes the server take nothing from any file (guc-file.l,
 /// ProcessConfigFileInternal); its words for that are not translated. Other errors concern one setting: among them is
 /// that it waits for a restart.
-pub(in crate::advise) async fn files(client: &Client) -> Result<Files> {
+pub(crate) async fn files(client: &Client) -> Result<Files> {
     let rows = client
         .query_typed(
             "SELECT f.name, f.setting, \

@@ -104,7 +104,7 @@ pub(super) fn wal_level(facts: &ServerFacts) -> Option<Advice> {
     debug_assert_eq!(advice.effect, Effect::Restart);
     // The server does not start with the one without the other.
     if !facts.is("max_wal_senders", "0") {
-        advice.sql.push(crate::advise::apply::set_sql("max_wal_senders", "0"));
+        advice.sql.push(crate::settings::set_sql("max_wal_senders", "0"));
         advice.may &= facts.setting("max_wal_senders").is_some_and(|setting| setting.may_alter);
     }
     Some(advice)

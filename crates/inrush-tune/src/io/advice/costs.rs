@@ -38,7 +38,7 @@ pub(super) fn random_page_cost(context: &Context<'_>, judged: &mut Judged) {
         time(latency),
         time(sequential)
     );
-    if raw > MOST || raw < LEAST {
+    if !(LEAST..=MOST).contains(&raw) {
         why += &format!(", kept between {LEAST} and {MOST}");
     }
     if (advised - now).abs() <= WORTH * now {
