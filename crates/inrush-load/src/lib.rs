@@ -41,11 +41,12 @@ pub use create::{
     target_name,
 };
 pub use dry::dry_run;
+pub use inrush_page::grouped;
 pub use levers::advice::LeverAdvice;
 pub use levers::{End, LeverOptions, Pulled, put_back};
 pub use options::{ColumnSpec, LedgerChoice, MaxRejects, OnConflict, Options, Stated, Via};
 pub use plan::WirePath;
 pub use progress::{Progress, Stop};
 pub use rejects::reject_json;
-pub use report::{ClusterReport, Failure, InputReport, Outcome, Report, Stages, Totals, VERSION, grouped};
+pub use report::{ClusterReport, Failure, InputReport, Outcome, Report, Stages, Totals, VERSION};
 pub use run::{Finished, run};

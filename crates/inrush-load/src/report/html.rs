@@ -1,12 +1,12 @@
 //! The report as one HTML page: nothing is fetched, and nothing but the read-outs under the pointer needs its script.
 
-use super::markup::{Column, Text, figure, json_for_script, megabytes, percent, table, text};
-use super::svg::{Chart, Columns, bars, split_bar};
-use super::{Outcome, Report, grouped};
+use super::svg::{Chart, Columns, split_bar};
+use super::{Outcome, Report};
+use inrush_page::bars::bars;
+use inrush_page::{Column, Frame, Text, figure, grouped, megabytes, page, percent, table, text};
 use inrush_profile::{Class, Counters, Profile};
 use std::fmt::Write as _;
 
-const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// Wait events, inputs and columns that the page shows; the JSON in it has all.
@@ -17,46 +17,38 @@ const MOST_COLUMNS: usize = 40;
 impl Report {
     /// The report as a page: HTML that is well-formed XML too, with the report's JSON in it.
     pub fn html(&self) -> String {
-        let mut out = String::with_capacity(64 << 10);
         let headline = self.headline();
-        let _ = write!(
-            out,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-             <title>{} - Inrush</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n",
-            Text(&headline)
-        );
-        self.happened(&mut out, &headline);
-        self.figures(&mut out);
+        let frame = Frame {
+            title: &headline,
+            style: "",
+            script: Some(SCRIPT),
+            inrush: &self.inrush,
+            version: self.version,
+        };
+        page(&frame, self, |out| self.main(out, &headline))
+    }
+
+    fn main(&self, out: &mut String, headline: &str) {
+        self.happened(out, headline);
+        self.figures(out);
         match &self.profile {
             Some(profile) => {
-                throughput(&mut out, profile);
-                waits(&mut out, profile);
+                throughput(out, profile);
+                waits(out, profile);
             }
-            None => self.no_charts(&mut out),
+            None => self.no_charts(out),
         }
-        self.client(&mut out);
+        self.client(out);
         if let Some(profile) = &self.profile {
-            blockers(&mut out, profile);
-            counters(&mut out, profile);
+            blockers(out, profile);
+            counters(out, profile);
         }
-        self.levers_table(&mut out);
+        self.levers_table(out);
         if let Some(profile) = &self.profile {
-            settings(&mut out, profile);
+            settings(out, profile);
         }
-        self.inputs(&mut out);
-        self.said(&mut out);
-        let _ = write!(
-            out,
-            "</main>\n<footer>made by inrush {}; the page holds the report as JSON (form {}) in its element \
-             <code>report</code></footer>\n<script type=\"application/json\" id=\"report\">{}</script>\n\
-             <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-            Text(&self.inrush),
-            self.version,
-            json_for_script(self)
-        );
-        out
+        self.inputs(out);
+        self.said(out);
     }
 
     fn happened(&self, out: &mut String, headline: &str) {

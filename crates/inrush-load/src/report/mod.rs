@@ -1,7 +1,6 @@
 //! What a load tells at its end. JSON first; the terminal text and the HTML page are made from it.
 
 mod html;
-mod markup;
 mod svg;
 
 use crate::levers::Pulled;
@@ -11,6 +10,7 @@ use crate::plan::{Plan, WirePath};
 use crate::progress::Progress;
 use inrush_cluster::Ending;
 use inrush_core::{Error, RelKind};
+use inrush_page::grouped;
 use inrush_profile::Profile;
 use inrush_sink::catalog::TableState;
 use serde::Serialize;
@@ -519,19 +519,6 @@ impl Report {
         }
         out
     }
-}
-
-/// `1234567` as `1,234,567`.
-pub fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }
 
 /// When the load began, UTC, to the second.

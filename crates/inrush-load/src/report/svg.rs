@@ -1,20 +1,14 @@
-//! Charts over time and bars. The drawing is an SVG that is stretched to the page; labels are ordinary text beside it,
-//! so that they stay readable at any width.
+//! Charts over time, and the bar of classes.
 
-use super::markup::{Text, figure, percent};
+use inrush_page::axis::{EVEN, HEIGHT, WIDTH, axis_label, coordinate, lines, steps};
+use inrush_page::{Text, percent};
 use inrush_profile::{ClassShare, Series};
 use std::fmt::Write as _;
 
-/// Width of a drawing, in its own units.
-const WIDTH: f64 = 1000.0;
-/// Height of a chart, in its own units.
-const HEIGHT: f64 = 100.0;
 /// Columns of a chart at most: more are too narrow to be told apart.
 const MOST_COLUMNS: usize = 240;
 /// Labels along the time axis at most: they have room on a telephone.
 const MOST_TIMES: f64 = 6.0;
-/// Lines stay as thick as they are, however much the drawing is stretched.
-const EVEN: &str = "vector-effect=\"non-scaling-stroke\"";
 /// Segments of a bar that are narrower have no label.
 const LABELLED: f64 = 0.07;
 
@@ -222,78 +216,9 @@ pub(super) fn split_bar(out: &mut String, split: &[ClassShare]) {
     let _ = write!(out, "</svg>\n<div class=\"labels\" aria-hidden=\"true\">{labels}</div></div>\n");
 }
 
-/// Bars of seconds, one below the other, on one scale.
-pub(super) fn bars(out: &mut String, rows: &[(&str, f64)]) {
-    let most = rows.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
-    out.push_str("<dl class=\"bars\">\n");
-    for (name, seconds) in rows {
-        let width = if most > 0.0 { seconds / most * WIDTH } else { 0.0 };
-        let _ = writeln!(
-            out,
-            "<dt>{}</dt><dd><svg viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
-             <rect class=\"ground\" width=\"{WIDTH}\" height=\"10\"/>\
-             <rect class=\"bar\" width=\"{}\" height=\"10\"/></svg><span>{}\u{a0}s</span></dd>",
-            Text(name),
-            coordinate(width),
-            figure(*seconds)
-        );
-    }
-    out.push_str("</dl>\n");
-}
-
-/// The distance of the lines that make an axis up to `most` easy to read, and where the axis ends.
-fn lines(most: f64, whole: bool) -> (f64, f64) {
-    if !most.is_finite() || most <= 0.0 {
-        return (1.0, 1.0);
-    }
-    let power = 10f64.powf((most / 4.0).log10().floor());
-    let nice = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);
-    let line = nice.into_iter().find(|line| most / line <= 4.0).unwrap_or(most);
-    let line = if whole { line.max(1.0).ceil() } else { line };
-    (line, (most / line - 1e-9).ceil().max(1.0) * line)
-}
-
-/// 0 and every `line` up to `top`.
-fn steps(line: f64, top: f64) -> impl Iterator<Item = f64> {
-    (0u32..).map(move |n| f64::from(n) * line).take_while(move |at| *at <= top * (1.0 + 1e-9)).take(100)
-}
-
-/// `250 k` for a number on an axis.
-fn axis_label(value: f64) -> String {
-    let (value, unit) = match value {
-        v if v >= 1e9 => (v / 1e9, "\u{a0}G"),
-        v if v >= 1e6 => (v / 1e6, "\u{a0}M"),
-        v if v >= 1e4 => (v / 1e3, "\u{a0}k"),
-        v => (v, ""),
-    };
-    format!("{}{unit}", coordinate(value))
-}
-
-/// A number with at most two places, without zeros at its end.
-fn coordinate(value: f64) -> String {
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn axes_are_easy_to_read() {
-        assert_eq!(lines(97.0, false), (25.0, 100.0));
-        assert_eq!(lines(0.0, false), (1.0, 1.0));
-        assert_eq!(lines(2.0, true), (1.0, 2.0));
-        assert_eq!(lines(2.1, true), (1.0, 3.0));
-        assert_eq!(lines(33.0, true), (10.0, 40.0));
-        assert_eq!(lines(1.0, false), (0.25, 1.0));
-        assert_eq!(lines(f64::NAN, false), (1.0, 1.0));
-        assert_eq!(
-            [0.5, 2000.0, 25_000.0, 1.25e6].map(axis_label),
-            ["0.5", "2000", "25\u{a0}k", "1.25\u{a0}M"]
-        );
-    }
 
     #[test]
     fn columns_keep_the_amounts() {

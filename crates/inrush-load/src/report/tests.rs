@@ -1,5 +1,5 @@
 use super::made_up::{full_report, profile, report};
-use super::{Failure, Outcome, Report, grouped, utc};
+use super::{Failure, Outcome, Report, utc};
 use crate::levers::Pulled;
 use crate::levers::advice::LeverAdvice;
 use inrush_core::Position;
@@ -242,11 +242,4 @@ fn moments_are_written_as_others_do() {
     assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
     assert_eq!(utc(4_107_542_400), "2100-03-01T00:00:00Z");
     assert_eq!(utc(1_798_761_599), "2026-12-31T23:59:59Z");
-}
-
-#[test]
-fn groups_digits() {
-    assert_eq!(grouped(0), "0");
-    assert_eq!(grouped(999), "999");
-    assert_eq!(grouped(1_234_567), "1,234,567");
 }

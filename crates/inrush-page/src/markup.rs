@@ -5,7 +5,8 @@ use serde::Serialize;
 use std::fmt::{self, Write as _};
 
 /// Text of anybody, made harmless: it stays text, in an element or in a quoted attribute.
-pub(super) struct Text<'a>(pub &'a str);
+#[derive(Debug, Clone, Copy)]
+pub struct Text<'a>(pub &'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,12 +29,12 @@ impl fmt::Display for Text<'_> {
 }
 
 /// Whatever it prints, as [`Text`].
-pub(super) fn text(value: impl fmt::Display) -> String {
+pub fn text(value: impl fmt::Display) -> String {
     Text(&value.to_string()).to_string()
 }
 
 /// JSON that can stand in a script element: nothing in it ends the element or opens a comment.
-pub(super) fn json_for_script(value: &impl Serialize) -> String {
+pub fn json_for_script(value: &impl Serialize) -> String {
     // A report has string keys and finite or null figures: all of it has a JSON form.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
     let mut out = String::with_capacity(json.len());
@@ -49,16 +50,16 @@ pub(super) fn json_for_script(value: &impl Serialize) -> String {
 }
 
 /// How a column of a table stands.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Column {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column<'a> {
     /// Words.
-    Words(&'static str),
+    Words(&'a str),
     /// Figures, one below the other.
-    Figures(&'static str),
+    Figures(&'a str),
 }
 
 /// A table. `caption` is for who does not see the heading above it; the cells are markup.
-pub(super) fn table(out: &mut String, caption: &str, columns: &[Column], rows: &[Vec<String>]) {
+pub fn table(out: &mut String, caption: &str, columns: &[Column<'_>], rows: &[Vec<String>]) {
     let _ = write!(out, "<div class=\"scroll\"><table><caption>{}</caption>\n<thead><tr>", Text(caption));
     for column in columns {
         let _ = match column {
@@ -78,34 +79,16 @@ pub(super) fn table(out: &mut String, caption: &str, columns: &[Column], rows: &
     out.push_str("</tbody></table></div>\n");
 }
 
-/// `71 %`, `0.3 %`
-pub(super) fn percent(share: f64) -> String {
-    match share * 100.0 {
-        p if p > 0.0 && p < 0.95 => format!("{p:.1}\u{a0}%"),
-        p => format!("{p:.0}\u{a0}%"),
-    }
-}
-
-/// Bytes as MB, with as many places as tell something.
-#[allow(clippy::cast_precision_loss)] // a figure for a person
-pub(super) fn megabytes(bytes: u64) -> String {
-    format!("{}\u{a0}MB", figure(bytes as f64 / 1e6))
-}
-
-/// Three digits that tell something: `0.12`, `3.4`, `430`, `12,300`.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // rounded and not negative
-pub(super) fn figure(value: f64) -> String {
-    match value {
-        v if v >= 99.5 => super::grouped(v.round() as u64),
-        v if v >= 9.95 => format!("{v:.1}"),
-        v if v > 0.0 => format!("{v:.2}"),
-        _ => "0".to_owned(),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use roxmltree::{Document, ParsingOptions};
+
+    /// Markup as a strict parser sees it.
+    pub(crate) fn parsed(markup: &str) -> Document<'_> {
+        Document::parse_with_options(markup, ParsingOptions { allow_dtd: true, ..ParsingOptions::default() })
+            .unwrap_or_else(|e| panic!("{e} in {markup}"))
+    }
 
     #[test]
     fn text_stays_text() {
@@ -122,17 +105,5 @@ mod tests {
         let json = json_for_script(&nasty);
         assert!(!json.contains(['<', '>', '&', '\u{2028}', '\u{7f}']), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), nasty);
-    }
-
-    #[test]
-    fn figures_tell_three_digits() {
-        assert_eq!(
-            [0.0, 0.123, 3.456, 12.34, 430.4, 12_345.6].map(figure),
-            ["0", "0.12", "3.46", "12.3", "430", "12,346"]
-        );
-        assert_eq!(
-            [0.0, 0.003, 0.714, 1.0].map(percent),
-            ["0\u{a0}%", "0.3\u{a0}%", "71\u{a0}%", "100\u{a0}%"]
-        );
     }
 }
