@@ -100,6 +100,8 @@ pub enum Engine {
     Aio,
     /// A thread for each read in flight.
     Threads,
+    /// Scans of a server, from elsewhere.
+    Server,
 }
 
 /// Single pages read in random order with so many reads in flight.

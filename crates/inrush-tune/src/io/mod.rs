@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod apply;
+pub mod in_database;
 pub mod keep;
 #[cfg(test)]
 mod made_up;

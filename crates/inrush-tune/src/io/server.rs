@@ -7,8 +7,8 @@ use crate::advise::ServerFacts;
 use inrush_core::Result;
 use inrush_sink::failure::server_error;
 use std::path::{Path, PathBuf};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
 
 /// The options of a tablespace that are ever set from here.
 pub(super) const OPTIONS: &[&str] =
@@ -187,7 +187,11 @@ fn options(list: Vec<String>) -> Vec<TablespaceOption> {
 }
 
 /// The value of an option of a tablespace; `None` if it has none, or there is no such tablespace any more.
-pub(super) async fn option_of(client: &Client, tablespace: &str, name: &str) -> Result<Option<String>> {
+pub(super) async fn option_of(
+    client: &impl GenericClient,
+    tablespace: &str,
+    name: &str,
+) -> Result<Option<String>> {
     let rows = client
         .query_typed(
             "SELECT coalesce(t.spcoptions, '{}') FROM pg_catalog.pg_tablespace t \
