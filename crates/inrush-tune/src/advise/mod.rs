@@ -7,7 +7,7 @@ pub mod apply;
 pub mod facts;
 mod figures;
 pub mod machine;
-mod platform;
+pub(crate) mod platform;
 mod rules;
 
 pub use facts::ServerFacts;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Free and total bytes of the file system a directory is on; free is what an ordinary account may use.
 #[cfg(unix)]
-pub(super) fn space(directory: &Path) -> Option<Space> {
+pub(crate) fn space(directory: &Path) -> Option<Space> {
     let stat = rustix::fs::statvfs(directory).ok()?;
     Some(Space {
         free: stat.f_bavail.saturating_mul(stat.f_frsize),
@@ -16,39 +16,39 @@ pub(super) fn space(directory: &Path) -> Option<Space> {
 
 /// Not asked for here.
 #[cfg(not(unix))]
-pub(super) fn space(_directory: &Path) -> Option<Space> {
+pub(crate) fn space(_directory: &Path) -> Option<Space> {
     None
 }
 
 /// What is mounted where a directory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     /// Where it is mounted.
-    pub(super) point: String,
+    pub(crate) point: String,
     /// ext4, xfs ...
-    pub(super) file_system: String,
+    pub(crate) file_system: String,
     /// What is mounted: /dev/sda1, or a name where it is no device.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// Whether it is a disk that turns, as far as the kernel knows.
-    pub(super) rotational: Option<bool>,
+    pub(crate) rotational: Option<bool>,
 }
 
 /// The mount of a directory, from the list the kernel keeps for this process (proc(5), mountinfo).
 #[cfg(target_os = "linux")]
-pub(super) fn mount(directory: &Path) -> Option<Mount> {
+pub(crate) fn mount(directory: &Path) -> Option<Mount> {
     let directory = directory.canonicalize().ok()?;
     linux::mount_of(&directory, &std::fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
 
 /// Known on Linux only.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn mount(_directory: &Path) -> Option<Mount> {
+pub(crate) fn mount(_directory: &Path) -> Option<Mount> {
     None
 }
 
 /// Bytes of memory that a process may use: the machine's, or less if its control group has a limit.
 #[cfg(target_os = "linux")]
-pub(super) fn memory(pid: u32) -> Option<u64> {
+pub(crate) fn memory(pid: u32) -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let total = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)?;
@@ -57,7 +57,7 @@ pub(super) fn memory(pid: u32) -> Option<u64> {
 
 /// Known on Linux only.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn memory(_pid: u32) -> Option<u64> {
+pub(crate) fn memory(_pid: u32) -> Option<u64> {
     None
 }
 

@@ -11,8 +11,10 @@ pub mod keep;
 mod made_up;
 pub mod measured;
 pub mod model;
+pub mod probe;
 pub mod report;
 pub mod server;
+pub mod storage;
 pub mod verdict;
 
 pub use advice::Advice;

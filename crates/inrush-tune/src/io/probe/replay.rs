@@ -1,0 +1,414 @@
+//! Reads through the page cache as scans make them: pages in ascending order with gaps, asked for ahead, each way in
+//! which versions of PostgreSQL do that; every page from front to back; and pages that are cached.
+
+use super::budget::{Halt, Limit, counted};
+use super::direct::{add_sequential, apart, unreadable};
+use super::order::ascending;
+use super::stream::{Read, Reads, Stream};
+use super::workers::{MOST_IN_FLIGHT, Workers, buffer_bytes, read_run};
+use super::{Run, budget::Budget};
+use crate::io::measured::{Mechanism, PAGE, Replay, median};
+use inrush_core::{Code, Error};
+use rustix::fs::Advice;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+/// Shares of the pages that are read. All of them is what a sequential scan reads.
+const DENSITIES: [f64; 3] = [0.01, 0.1, 0.5];
+/// Values of effective_io_concurrency.
+const AHEADS: [u32; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// Most seconds of one replay.
+const SECONDS: f64 = 0.35;
+/// What is not given to replays: a share of the bytes, and seconds.
+const KEPT: (f64, f64) = (0.02, 1.0);
+/// Pages between two looks at what the kernel has counted.
+const LOOK: u64 = 32;
+
+/// How many replays there are of each way to read ahead, both passes together.
+pub(super) const RUNS: usize = 2 * DENSITIES.len() * AHEADS.len();
+
+/// One replay to make, and its share of the bytes.
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    mechanism: Mechanism,
+    density: f64,
+    ahead: u32,
+    weight: f64,
+}
+
+/// All replays of these ways to read ahead, up and down, and once more where the two passes differ. What there is of
+/// them is kept whenever it ends.
+pub(super) fn replays(run: &mut Run<'_>, mechanisms: &[Mechanism]) -> Result<(), Halt> {
+    let mut jobs = Vec::new();
+    for density in DENSITIES {
+        for ahead in AHEADS {
+            for mechanism in mechanisms {
+                // Without advice the kernel reads ahead by itself where pages are dense: whole windows, of which a few
+                // must be seen.
+                let weight = if ahead == 0 && density > 0.2 { 4.0 } else { 1.0 };
+                jobs.push(Job { mechanism: *mechanism, density, ahead, weight });
+            }
+        }
+    }
+    let pools = pools(mechanisms)?;
+    let mut order: Vec<Job> = jobs.iter().chain(jobs.iter().rev()).copied().collect();
+    make(run, &pools, &order)?;
+    order.clear();
+    for job in jobs {
+        if run.measured.replays.iter().any(|one| is_of(one, &job) && apart(&one.passes)) {
+            order.push(job);
+        }
+    }
+    make(run, &pools, &order)?;
+    let key = |one: &Replay| (one.mechanism, one.density, one.ahead);
+    run.measured.replays.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
+    Ok(())
+}
+
+/// Threads for those ways to read that have some, made once: to make them takes longer than some replays.
+fn pools(mechanisms: &[Mechanism]) -> Result<Vec<Workers>, Halt> {
+    let mut pools: Vec<Workers> = Vec::new();
+    for mechanism in mechanisms {
+        if let Mechanism::Workers { workers } = mechanism
+            && pools.iter().all(|pool| pool.count() != *workers as usize)
+        {
+            let pool = Workers::new(*workers).map_err(|error| {
+                Error::new(Code::Output, format!("{workers} threads cannot be made: {error}"))
+                    .hint("Allow this account more processes, or measure fewer workers.")
+            })?;
+            pools.push(pool);
+        }
+    }
+    Ok(pools)
+}
+
+fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job]) -> Result<(), Halt> {
+    let mut weight: f64 = jobs.iter().map(|job| job.weight).sum();
+    for (at, job) in jobs.iter().enumerate() {
+        run.step(format!(
+            "{:.0} % of the pages, {} ahead ({})",
+            job.density * 100.0,
+            job.ahead,
+            named(job.mechanism)
+        ));
+        let seconds = (run.budget.left_seconds() - KEPT.1).max(0.0) / (jobs.len() - at).max(1) as f64;
+        let left = run.budget.left_bytes().saturating_sub(run.share(KEPT.0));
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // at most 2 GB
+        let bytes = (left as f64 * job.weight / weight.max(job.weight)) as u64;
+        weight -= job.weight;
+        let page_us = run.watched(|run| replay(run, pools, job, seconds.min(SECONDS), bytes))?;
+        let Some(page_us) = page_us else { continue };
+        let all = &mut run.measured.replays;
+        match all.iter_mut().find(|one| is_of(one, job)) {
+            Some(one) => {
+                one.passes.push(page_us);
+                one.page_us = median(&one.passes).unwrap_or(page_us);
+            }
+            None => {
+                let Job { mechanism, density, ahead, .. } = *job;
+                all.push(Replay { mechanism, density, ahead, page_us, passes: vec![page_us] });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::float_cmp)] // the constants above
+fn is_of(replay: &Replay, job: &Job) -> bool {
+    (replay.mechanism, replay.density, replay.ahead) == (job.mechanism, job.density, job.ahead)
+}
+
+fn named(mechanism: Mechanism) -> String {
+    match mechanism {
+        Mechanism::Advice => "advice".to_owned(),
+        Mechanism::CombinedAdvice => "advice for neighbours".to_owned(),
+        Mechanism::Workers { workers } => format!("{workers} workers"),
+    }
+}
+
+/// One replay; microseconds for each page, `None` if too few were read.
+fn replay(
+    run: &mut Run<'_>,
+    pools: &[Workers],
+    job: &Job,
+    seconds: f64,
+    bytes: u64,
+) -> Result<Option<f64>, Halt> {
+    run.budget.check()?;
+    run.scratch.drop_cached()?;
+    let file = run.scratch.fresh()?;
+    // Files of workers are opened before the clock runs, too.
+    let pool = match job.mechanism {
+        Mechanism::Workers { workers } => pools.iter().find(|pool| pool.count() == workers as usize),
+        _ => None,
+    };
+    let count = pool.map_or(0, Workers::count);
+    let files: Vec<File> = (0..count).map(|_| run.scratch.fresh()).collect::<Result<_, Error>>()?;
+
+    let limit = run.budget.limit(seconds, bytes);
+    let wanted = usize::try_from(limit.bytes / PAGE).unwrap_or(usize::MAX);
+    let pages = ascending(run.scratch.pages(), job.density, wanted, &mut run.random);
+    let mut end = End::new(&run.budget, limit);
+    let began = Instant::now();
+    let read = match (job.mechanism, pool) {
+        (Mechanism::Advice, _) => advise(&file, &pages, job.ahead, &mut end),
+        (Mechanism::Workers { .. }, Some(pool)) if job.ahead > 0 => {
+            let mut scan = pool.scan(files, file);
+            drain(&pages, job.ahead.min(MOST_IN_FLIGHT), false, &mut scan, &mut end)
+        }
+        // Without concurrency nobody is asked to read: the session does it, with neighbours in one read.
+        _ => drain(&pages, job.ahead, true, &mut Kernel::new(&file), &mut end),
+    };
+    let read = read.map_err(|error| unreadable(&error))?;
+    let took = began.elapsed().as_secs_f64();
+    // Where nobody counts what the kernel reads ahead, it may have been all that lies in between.
+    let span = pages.iter().take(usize::try_from(read).unwrap_or(usize::MAX)).max().zip(pages.first());
+    let between = span.map_or(0, |(last, first)| u64::from(last.saturating_sub(*first)) + 1);
+    let asked = if job.ahead == 0 && counted().is_none() { between.max(read) } else { read };
+    run.budget.asked(asked * PAGE);
+    if run.budget.is_ended() {
+        run.budget.check()?;
+    }
+    #[allow(clippy::cast_precision_loss)] // pages of a file
+    Ok((read >= 16).then(|| took * 1e6 / read as f64))
+}
+
+/// Says when a replay has read enough. It then ends by reading what has been asked for, and no more.
+struct End<'a> {
+    budget: &'a Budget<'a>,
+    limit: Limit,
+    counted_before: Option<u64>,
+    pages: u64,
+    over: bool,
+}
+
+impl<'a> End<'a> {
+    fn new(budget: &'a Budget<'a>, limit: Limit) -> End<'a> {
+        End { budget, limit, counted_before: counted(), pages: 0, over: false }
+    }
+
+    /// A page is about to be asked for.
+    fn is_over(&mut self) -> bool {
+        self.pages += 1;
+        self.over =
+            self.over || self.budget.is_ended() || Instant::now() >= self.limit.until || self.is_enough();
+        self.over
+    }
+
+    /// Whether the storage has delivered what it may, with what the kernel read ahead.
+    fn is_enough(&self) -> bool {
+        if !self.pages.is_multiple_of(LOOK) {
+            return false;
+        }
+        let counted = self.counted_before.and_then(|before| Some(counted()?.saturating_sub(before)));
+        counted.is_some_and(|bytes| bytes >= self.limit.bytes)
+    }
+}
+
+/// What a bitmap heap scan of PostgreSQL 17 and older does (nodeBitmapHeapscan.c: BitmapAdjustPrefetchIterator,
+/// BitmapAdjustPrefetchTarget, BitmapPrefetch): it advises *after* it has read a page, up to `most` pages beyond, so
+/// with 1 the page that is advised is the next one read, at once. How far ahead it aims doubles page by page; tuples of
+/// a page add to that, of which there is one here.
+fn advise(file: &File, pages: &[u32], most: u32, end: &mut End<'_>) -> io::Result<u64> {
+    #[allow(clippy::cast_possible_truncation)] // 8192
+    let mut buffer = vec![0u8; PAGE as usize];
+    let mut ramp = Ramp::new(most);
+    // Pages up to here have been advised; the scan ends at `last`.
+    let (mut advised, mut last) = (0, pages.len());
+    let mut at = 0;
+    while at < last {
+        advised = advised.max(at + 1);
+        file.read_exact_at(&mut buffer, u64::from(pages[at]) * PAGE)?;
+        ramp.page();
+        while most > 0 && advised < last && advised - (at + 1) < ramp.target {
+            let offset = u64::from(pages[advised]) * PAGE;
+            rustix::fs::fadvise(file, offset, NonZeroU64::new(PAGE), Advice::WillNeed)?;
+            advised += 1;
+        }
+        at += 1;
+        if end.is_over() {
+            last = last.min(advised.max(at));
+        }
+    }
+    Ok(at as u64)
+}
+
+/// How far ahead a bitmap heap scan aims: nothing after the first page, 1 after the second, then twice as far each time.
+#[derive(Debug)]
+struct Ramp {
+    most: usize,
+    target: usize,
+    begun: bool,
+}
+
+impl Ramp {
+    fn new(most: u32) -> Ramp {
+        Ramp { most: most as usize, target: 0, begun: false }
+    }
+
+    fn page(&mut self) {
+        if !self.begun {
+            self.begun = true;
+        } else if self.target >= self.most / 2 {
+            self.target = self.most;
+        } else {
+            self.target = (self.target * 2).max(1);
+        }
+    }
+}
+
+/// Reads all pages through a stream of PostgreSQL 18.
+fn drain(
+    pages: &[u32],
+    concurrency: u32,
+    sync: bool,
+    reads: &mut impl Reads<io::Error>,
+    end: &mut End<'_>,
+) -> io::Result<u64> {
+    let left = pages.iter().copied().take_while(|_| !end.is_over());
+    let mut stream = Stream::new(left, concurrency, sync);
+    let mut read = 0;
+    while stream.next(reads)? {
+        read += 1;
+    }
+    Ok(read)
+}
+
+/// Reads by the session itself, of which the kernel is told before (io_method = sync).
+struct Kernel<'a> {
+    file: &'a File,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Kernel<'a> {
+    fn new(file: &'a File) -> Kernel<'a> {
+        Kernel { file, buffer: vec![0; buffer_bytes()] }
+    }
+}
+
+impl Reads<io::Error> for Kernel<'_> {
+    fn start(&mut self, read: Read) -> io::Result<()> {
+        if read.advised {
+            let length = NonZeroU64::new(u64::from(read.count) * PAGE);
+            rustix::fs::fadvise(self.file, u64::from(read.page) * PAGE, length, Advice::WillNeed)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, read: Read) -> io::Result<()> {
+        read_run(self.file, &mut self.buffer, read)
+    }
+}
+
+/// Every page from front to back, one by one, with the kernel's read-ahead: a sequential scan.
+pub(super) fn sequential(run: &mut Run<'_>, share: f64) -> Result<(), Halt> {
+    run.step("pages from front to back through the page cache".to_owned());
+    let (seconds, bytes) = (run.part(0.5), run.share(share));
+    let rate = run.watched(|run| {
+        run.budget.check()?;
+        run.scratch.drop_cached()?;
+        let file = run.scratch.fresh()?;
+        let limit = run.budget.limit(seconds, bytes);
+        let pages = u64::from(run.scratch.pages());
+        let count = (limit.bytes / PAGE).min(pages);
+        let first = run.random.below(pages - count + 1);
+        let mut end = End::new(&run.budget, limit);
+        #[allow(clippy::cast_possible_truncation)] // 8192
+        let mut buffer = vec![0u8; PAGE as usize];
+        let (began, mut read) = (Instant::now(), 0);
+        while read < count && !end.is_over() {
+            file.read_exact_at(&mut buffer, (first + read) * PAGE).map_err(|error| unreadable(&error))?;
+            read += 1;
+        }
+        let took = began.elapsed().as_secs_f64();
+        run.budget.asked(read * PAGE);
+        if run.budget.is_ended() {
+            run.budget.check()?;
+        }
+        #[allow(clippy::cast_precision_loss)] // at most 2 GB
+        Ok((read >= 16).then(|| (read * PAGE) as f64 / took))
+    })?;
+    add_sequential(run, true, PAGE, rate);
+    Ok(())
+}
+
+/// Reads of pages that are in the page cache: what a read costs that waits for nothing.
+pub(super) fn cached(run: &mut Run<'_>) -> Result<(), Halt> {
+    run.step("pages that are cached".to_owned());
+    run.budget.check()?;
+    let file = run.scratch.fresh()?;
+    let count = run.scratch.pages().min(1024);
+    let first = run.random.below(u64::from(run.scratch.pages() - count) + 1);
+    #[allow(clippy::cast_possible_truncation)] // 8192
+    let mut buffer = vec![0u8; PAGE as usize];
+    let mut passes = Vec::new();
+    // The first of them fills the cache.
+    for pass in 0..4 {
+        let began = Instant::now();
+        for page in 0..u64::from(count) {
+            if run.budget.is_ended() {
+                run.budget.check()?;
+            }
+            // In an order that no read-ahead makes anything of.
+            let page = first + (page * 769) % u64::from(count);
+            file.read_exact_at(&mut buffer, page * PAGE).map_err(|error| unreadable(&error))?;
+        }
+        if pass > 0 {
+            passes.push(began.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+        }
+        run.budget.check()?;
+    }
+    run.budget.asked(u64::from(count) * PAGE);
+    run.measured.cached_page_us = median(&passes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    fn targets(most: u32, pages: usize) -> Vec<usize> {
+        let mut ramp = Ramp::new(most);
+        (0..pages)
+            .map(|_| {
+                ramp.page();
+                ramp.target
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_ramp_is_that_of_the_server() {
+        assert_eq!(targets(1, 3), [0, 1, 1]);
+        assert_eq!(targets(2, 4), [0, 1, 2, 2]);
+        assert_eq!(targets(16, 7), [0, 1, 2, 4, 8, 16, 16]);
+        assert_eq!(targets(100, 9), [0, 1, 2, 4, 8, 16, 32, 64, 100]);
+        assert_eq!(targets(0, 3), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_replay_reads_what_it_has_asked_for_and_no_more() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &vec![1; 200 * 8192]).unwrap();
+        let ended = AtomicBool::new(false);
+        let budget = Budget::new(&super::super::Plan::new("/nowhere"), &ended);
+        let pages: Vec<u32> = (0..200).collect();
+        for most in [0, 1, 16, 256] {
+            let limit = budget.limit(10.0, u64::MAX);
+            assert_eq!(advise(&file, &pages, most, &mut End::new(&budget, limit)).unwrap(), 200);
+            // No time at all: the first page, and what is advised by then.
+            let over = Limit { until: Instant::now() - Duration::from_secs(1), ..limit };
+            assert_eq!(advise(&file, &pages, most, &mut End::new(&budget, over)).unwrap(), 1);
+            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut End::new(&budget, over));
+            assert_eq!(read.unwrap(), 0);
+            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut End::new(&budget, limit));
+            assert_eq!(read.unwrap(), 200);
+        }
+    }
+}

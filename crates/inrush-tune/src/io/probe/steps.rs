@@ -1,0 +1,241 @@
+//! The steps of a probe, their order, and what happens between them.
+
+use super::budget::{Budget, Halt, LEAST_SCRATCH_BYTES};
+use super::live::{Judged, Watch};
+use super::order::{Random, Shuffled};
+use super::scratch::Scratch;
+use super::{MOST_SCRATCH_BYTES, Plan, Progress, direct, replay};
+use crate::io::measured::{Measured, StopReason, VERSION};
+use crate::io::storage;
+use inrush_core::{Code, Error, Result};
+use inrush_sink::conninfo::ConnInfo;
+use std::sync::atomic::AtomicBool;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Share of the seconds that writing the scratch file may take.
+const WRITING: f64 = 0.15;
+/// Seconds of the first quiet moment, and of those between measurements.
+const QUIET: (f64, f64) = (1.0, 0.3);
+/// What is still on its way for others when a measurement ends: not part of a quiet moment.
+const SETTLING: f64 = 0.1;
+/// Seconds to wait when live queries suffer.
+const RELIEF: f64 = 1.0;
+/// How often a measurement is made again for the watcher to have seen enough.
+const AGAIN: u32 = 5;
+/// A probe of fewer seconds takes less of each measurement.
+const UNHURRIED: f64 = 40.0;
+
+/// A probe at work.
+pub(super) struct Run<'a> {
+    pub(super) budget: Budget<'a>,
+    pub(super) ended: &'a AtomicBool,
+    pub(super) scratch: Scratch,
+    /// Pages for random reads: none again before all others were read.
+    pub(super) order: Shuffled,
+    pub(super) random: Random,
+    pub(super) measured: Measured,
+    watch: Watch,
+    watched: Instant,
+    progress: &'a mut dyn FnMut(Progress),
+    step: usize,
+    steps: usize,
+}
+
+/// Measures the storage of a directory.
+///
+/// `live` is a server whose queries must not suffer: its sessions are looked at all the while. Whoever sets `ended` has
+/// the probe end, within a fifth of a second unless a single read takes longer.
+///
+/// # Errors
+/// `usage`: what is named is no directory, or one in memory. `output`: no scratch file can be written there, or not one
+/// that is large enough, or the file system has no reads past the page cache, without which nothing can be told.
+/// `connect`: the server to be watched cannot be reached. `source-read`: reading failed, or the file system keeps in
+/// memory what it was asked to drop. A limit that is reached is no error: [`Measured::stopped`].
+pub fn run(
+    plan: &Plan,
+    live: Option<&ConnInfo>,
+    ended: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Measured> {
+    let storage = storage::look(&plan.directory)?;
+    if storage.file_system.as_deref().is_some_and(storage::is_memory) {
+        let fact = format!("{} is in memory, not on storage", storage.directory);
+        return Err(Error::new(Code::Usage, fact).hint("Name a directory on the storage to measure."));
+    }
+    let mut watch = Watch::new(storage.device_number.as_deref(), live)?;
+    let mut measured =
+        Measured { version: VERSION, at: utc(SystemTime::now()), storage, ..Measured::default() };
+    let budget = Budget::new(plan, ended);
+    let prepared = quiet(&budget, &mut watch, QUIET.0, false).and_then(|()| {
+        let seconds = budget.seconds() * WRITING;
+        progress(Progress { done: 0.0, text: "the scratch file is written".to_owned() });
+        let bytes = plan.scratch_bytes.clamp(LEAST_SCRATCH_BYTES, MOST_SCRATCH_BYTES);
+        Scratch::create(&plan.directory, bytes, seconds, &budget, &mut |share| {
+            let text = format!("the scratch file is written, {:.0} %", share * 100.0);
+            progress(Progress { done: 0.0, text });
+        })
+    });
+    let outcome = prepared.and_then(|scratch| {
+        let mut random = Random::fresh();
+        let mut run = Run {
+            order: Shuffled::new(scratch.pages(), &mut random),
+            random,
+            measured: std::mem::take(&mut measured),
+            watch,
+            watched: Instant::now(),
+            ended,
+            progress,
+            step: 0,
+            // Two passes of eight depths and of three kinds of sequential reads, cached pages, the replays, the tail.
+            steps: 16 + 6 + 1 + replay::RUNS * plan.mechanisms.len() + 1,
+            budget,
+            scratch,
+        };
+        run.measured.scratch_bytes = run.scratch.bytes();
+        let outcome = steps(&mut run, plan);
+        measured = std::mem::take(&mut run.measured);
+        (measured.seconds, measured.read_bytes) = (run.budget.used_seconds(), run.budget.used_bytes());
+        outcome
+    });
+    match outcome {
+        Ok(()) => {}
+        Err(Halt::Stop(stop)) => measured.stopped = Some(stop),
+        Err(Halt::Failed(error)) => return Err(error),
+    }
+    Ok(measured)
+}
+
+/// What matters most comes first: a probe that is ended has the curve.
+fn steps(run: &mut Run<'_>, plan: &Plan) -> Result<(), Halt> {
+    let mut reader = direct::choose(run)?;
+    direct::curve(run, &mut reader)?;
+    for pass in 0..3 {
+        // A third where the two differ.
+        if pass == 2 && !run.measured.sequential.iter().any(|one| direct::apart(&one.passes)) {
+            break;
+        }
+        direct::sequential(run, 128 << 10, 0.012)?;
+        direct::sequential(run, 1 << 20, 0.024)?;
+        replay::sequential(run, 0.048)?;
+    }
+    replay::cached(run)?;
+    replay::replays(run, &plan.mechanisms)?;
+    direct::tail(run, &mut reader)
+}
+
+impl Run<'_> {
+    /// A share of the bytes that may be read in all.
+    pub(super) fn share(&self, share: f64) -> u64 {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // at most 2 GB
+        let bytes = (self.budget.bytes() as f64 * share) as u64;
+        bytes
+    }
+
+    /// Seconds of a measurement, fewer where the probe has few.
+    pub(super) fn part(&self, seconds: f64) -> f64 {
+        seconds * (self.budget.seconds() / UNHURRIED).min(1.0)
+    }
+
+    /// Another step begins.
+    pub(super) fn step(&mut self, text: String) {
+        #[allow(clippy::cast_precision_loss)] // hundreds
+        let done = (self.step as f64 / self.steps as f64).min(0.99);
+        self.step += 1;
+        (self.progress)(Progress { done, text });
+    }
+
+    /// Measures, and looks whether live queries suffered. If they did there is a pause, and the same once more; if they
+    /// suffer again the probe ends. What was measured while they did is not kept: it is slower, too.
+    pub(super) fn watched<T>(
+        &mut self,
+        mut measure: impl FnMut(&mut Self) -> Result<T, Halt>,
+    ) -> Result<T, Halt> {
+        if !self.watch.sees() {
+            return measure(self);
+        }
+        if self.watched.elapsed().as_secs_f64() > self.watch.interval() {
+            quiet(&self.budget, &mut self.watch, QUIET.1, false)?;
+            self.watched = Instant::now();
+        }
+        let (out, judged) = self.judged(&mut measure)?;
+        if !matches!(judged, Judged::Suffering(_)) {
+            return Ok(out);
+        }
+        // Compared with what they do in this pause: what has changed for another reason has changed there, too.
+        quiet(&self.budget, &mut self.watch, RELIEF, true)?;
+        self.watched = Instant::now();
+        let mut again = self.judged(&mut measure)?;
+        for _ in 1..AGAIN {
+            if again.1 == Judged::Unknown {
+                again = self.judged(&mut measure)?;
+            }
+        }
+        match again {
+            (_, Judged::Suffering(text)) => Err(Halt::stop(StopReason::LiveQueries, text)),
+            (out, Judged::Well | Judged::Unknown) => Ok(out),
+        }
+    }
+
+    fn judged<T>(
+        &mut self,
+        measure: &mut impl FnMut(&mut Self) -> Result<T, Halt>,
+    ) -> Result<(T, Judged), Halt> {
+        let begin = self.watch.begin();
+        let out = measure(self)?;
+        // What the kernel reads ahead is on its way still, and counted as ours: until it is there it would be missed.
+        self.scratch.drop_cached()?;
+        self.watch.measured(&begin);
+        if let Some(lost) = self.watch.lost() {
+            let text = format!("the session that watched the server was lost: {lost}");
+            return Err(Halt::stop(StopReason::LiveQueries, text));
+        }
+        Ok((out, self.watch.judge()))
+    }
+}
+
+/// Sees what others do while nothing is measured.
+fn quiet(budget: &Budget<'_>, watch: &mut Watch, seconds: f64, afresh: bool) -> Result<(), Halt> {
+    budget.check()?;
+    if !watch.sees() {
+        return Ok(());
+    }
+    budget.pause(SETTLING)?;
+    let begin = watch.begin();
+    budget.pause(seconds)?;
+    watch.quiet(&begin, afresh);
+    Ok(())
+}
+
+/// A time as 2026-11-22T19:19:43Z. Days to dates by Howard Hinnant, chrono-Compatible Low-Level Date Algorithms.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March, in eras of 400 of them.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times_are_written_as_the_calendar_has_them() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_795_375_183), "2026-11-22T19:19:43Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+}
