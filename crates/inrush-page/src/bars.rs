@@ -13,8 +13,8 @@ pub fn bars(out: &mut String, rows: &[(&str, f64)]) {
         let width = if most > 0.0 { seconds / most * WIDTH } else { 0.0 };
         let _ = writeln!(
             out,
-            "<dt>{}</dt><dd><svg viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
-             <rect class=\"ground\" width=\"{WIDTH}\" height=\"10\"/>\
+            "<dt>{}</dt><dd><svg viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" \
+             aria-hidden=\"true\"><rect class=\"ground\" width=\"{WIDTH}\" height=\"10\"/>\
              <rect class=\"bar\" width=\"{}\" height=\"10\"/></svg><span>{}\u{a0}s</span></dd>",
             Text(name),
             coordinate(width),
@@ -76,6 +76,8 @@ pub struct Group {
 pub struct Scans<'a> {
     /// What the amounts are, as the caption of the table.
     pub caption: &'a str,
+    /// What [`Setting::Current`] and [`Setting::Recommended`] are called in the legend.
+    pub settings: [&'a str; 2],
     /// What a line across a bar means, if there are some.
     pub expected: &'a str,
     /// The scans.
@@ -111,8 +113,8 @@ impl Scans<'_> {
                     let _ = write!(
                         out,
                         "<svg viewBox=\"0 0 {WIDTH} 10\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
-                         <rect class=\"ground\" width=\"{WIDTH}\" height=\"10\"/><rect class=\"{}\" width=\"{}\" \
-                         height=\"10\"/>",
+                         <rect class=\"ground\" width=\"{WIDTH}\" height=\"10\"/><rect class=\"{}\" \
+                         width=\"{}\" height=\"10\"/>",
                         class(bar.setting, bar.cache),
                         share(amount)
                     );
@@ -155,8 +157,8 @@ impl Scans<'_> {
         out.push_str("<ul class=\"legend\">\n");
         for (setting, cache) in there {
             let name = match setting {
-                Setting::Current => "current setting",
-                Setting::Recommended => "recommended setting",
+                Setting::Current => self.settings[0],
+                Setting::Recommended => self.settings[1],
             };
             let temperature = match cache {
                 _ if !both => "",
@@ -165,9 +167,10 @@ impl Scans<'_> {
             };
             let _ = writeln!(
                 out,
-                "<li><svg class=\"key\" viewBox=\"0 0 1 1\" aria-hidden=\"true\"><rect class=\"{}\" width=\"1\" \
-                 height=\"1\"/></svg>{name}{temperature}</li>",
-                class(setting, cache)
+                "<li><svg class=\"key\" viewBox=\"0 0 1 1\" aria-hidden=\"true\"><rect class=\"{}\" \
+                 width=\"1\" height=\"1\"/></svg>{}{temperature}</li>",
+                class(setting, cache),
+                Text(name)
             );
         }
         if expected {
@@ -218,6 +221,7 @@ mod tests {
         let group = |bars| Group { name: "bitmap <scan>".into(), bars };
         let mut scans = Scans {
             caption: "Seconds.",
+            settings: ["current setting", "recommended setting"],
             expected: "what the model says",
             groups: vec![
                 group(vec![bar(Current, Cold, Some(4.0)), bar(Recommended, Cold, Some(1.0))]),
@@ -251,7 +255,7 @@ mod tests {
         let bars = amounts.map(|amount| bar(Setting::Current, Cache::Cold, amount)).to_vec();
         let groups = vec![Group { name: "x".into(), bars }, Group { name: "y".into(), bars: Vec::new() }];
         let mut out = String::new();
-        Scans { caption: "", expected: "", groups }.render(&mut out);
+        Scans { caption: "", settings: ["", ""], expected: "", groups }.render(&mut out);
         assert_eq!(widths(&format!("<div>{out}</div>")), ["0", "0", "0"]);
         let mut out = String::new();
         bars_of(&mut out);

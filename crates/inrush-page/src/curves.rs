@@ -49,13 +49,13 @@ pub struct Point {
     pub range: Option<(f64, f64)>,
 }
 
-/// A place on the axis with a name: a vertical line.
+/// A place on the axis with a name: a vertical line, labelled `knee: 32`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
     /// Where, as in [`Point::at`].
     pub at: f64,
-    /// Its name: `knee: 32`.
-    pub label: String,
+    /// Its name: `knee`.
+    pub name: String,
 }
 
 impl Point {
@@ -177,7 +177,8 @@ impl Curves<'_> {
 
         let _ = write!(
             out,
-            "<figure class=\"curve\">\n<figcaption><b>{}</b> <span class=\"unit\">{}</span></figcaption>\n<div>\n",
+            "<figure class=\"curve\">\n<figcaption><b>{}</b> <span class=\"unit\">{}</span>\
+             </figcaption>\n<div>\n",
             Text(self.title),
             Text(self.unit)
         );
@@ -266,7 +267,7 @@ impl Curves<'_> {
             .map(|at| {
                 let here = marks.iter().filter(|mark| mark.at.total_cmp(at).is_eq());
                 let named: String =
-                    here.map(|mark| format!("<span class=\"named\">{}</span> ", Text(&mark.label))).collect();
+                    here.map(|mark| format!("<span class=\"named\">{}</span> ", Text(&mark.name))).collect();
                 let mut row = vec![format!("{named}{}", axis_label(*at))];
                 row.extend(series.iter().map(|(_, points)| {
                     let point = points.iter().find(|point| point.at.total_cmp(at).is_eq());
@@ -298,8 +299,8 @@ fn legend(out: &mut String, series: &[(&str, Vec<Point>)]) {
         let style = number % STYLES;
         let _ = writeln!(
             out,
-            "<li><svg class=\"stroke\" viewBox=\"0 0 28 10\" aria-hidden=\"true\"><path class=\"line s{style}\" \
-             d=\"M0 5H28\"/><path class=\"dot s{style}\" d=\"M14 5h.01\"/></svg>{}</li>",
+            "<li><svg class=\"stroke\" viewBox=\"0 0 28 10\" aria-hidden=\"true\">\
+             <path class=\"line s{style}\" d=\"M0 5H28\"/><path class=\"dot s{style}\" d=\"M14 5h.01\"/></svg>{}</li>",
             Text(name)
         );
     }
@@ -321,9 +322,10 @@ fn names(out: &mut String, marks: &[&Mark], across: &Across) {
         };
         let _ = write!(
             out,
-            "<div><span class=\"{side}\" style=\"left:{}%\">{}</span></div>",
+            "<div><span class=\"{side}\" style=\"left:{}%\">{}: {}</span></div>",
             coordinate(share * 100.0),
-            Text(&mark.label)
+            Text(&mark.name),
+            axis_label(mark.at)
         );
     }
     out.push_str("</div>\n");
@@ -369,7 +371,7 @@ mod tests {
     #[test]
     fn doublings_are_equally_far_apart() {
         let mut chart = curves(vec![series("a", &[(4.0, 30.0), (1.0, 10.0), (2.0, 20.0), (16.0, 40.0)])]);
-        chart.marks = vec![Mark { at: 4.0, label: "knee: <4>".into() }];
+        chart.marks = vec![Mark { at: 4.0, name: "<knee>".into() }];
         let out = rendered(&chart);
         assert_eq!(drawn(&out, "line s0"), ["M0 75L250 50L500 25L1000 0"]);
         assert_eq!(drawn(&out, "mark"), ["M500 0V100"]);
@@ -385,7 +387,7 @@ mod tests {
                 cell.descendants().filter_map(|node| node.text().filter(|_| node.is_text())).collect()
             })
             .collect();
-        assert_eq!(cells, ["1", "10.0", "2", "20.0", "knee: <4> 4", "30.0", "16", "40.0"]);
+        assert_eq!(cells, ["1", "10.0", "2", "20.0", "<knee> 4", "30.0", "16", "40.0"]);
     }
 
     #[test]
@@ -428,7 +430,7 @@ mod tests {
                 let mut chart = curves(vec![series("<none>", &points), series("more", &points)]);
                 chart.log = log;
                 chart.marks =
-                    vec![Mark { at: f64::NAN, label: "x".into() }, Mark { at: 0.0, label: "y".into() }];
+                    vec![Mark { at: f64::NAN, name: "x".into() }, Mark { at: 0.0, name: "y".into() }];
                 rendered(&chart);
             }
         }

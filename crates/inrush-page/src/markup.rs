@@ -1,5 +1,5 @@
-//! Text, figures and tables as markup. What is written is both HTML and well-formed XML, so that a strict parser can
-//! judge it.
+//! Text and tables as markup. What is written is both HTML and well-formed XML, so that a strict parser can judge
+//! it.
 
 use serde::Serialize;
 use std::fmt::{self, Write as _};
@@ -18,7 +18,8 @@ impl fmt::Display for Text<'_> {
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
                 '\n' | '\t' => f.write_char(c)?,
-                // Neither HTML nor XML takes control characters, not even escaped: their pictures stand for them.
+                // Neither HTML nor XML takes control characters, not even escaped: their pictures stand for
+                // them.
                 '\0'..='\u{1f}' => f.write_char(char::from_u32(0x2400 + u32::from(c)).unwrap_or(' '))?,
                 '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => f.write_char('\u{fffd}')?,
                 _ => f.write_char(c)?,
