@@ -300,7 +300,8 @@ fn legend(out: &mut String, series: &[(&str, Vec<Point>)]) {
         let _ = writeln!(
             out,
             "<li><svg class=\"stroke\" viewBox=\"0 0 28 10\" aria-hidden=\"true\">\
-             <path class=\"line s{style}\" d=\"M0 5H28\"/><path class=\"dot s{style}\" d=\"M14 5h.01\"/></svg>{}</li>",
+             <path class=\"line s{style}\" d=\"M0 5H28\"/>\
+             <path class=\"dot s{style}\" d=\"M14 5h.01\"/></svg>{}</li>",
             Text(name)
         );
     }

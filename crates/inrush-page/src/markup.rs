@@ -1,5 +1,4 @@
-//! Text and tables as markup. What is written is both HTML and well-formed XML, so that a strict parser can judge
-//! it.
+//! Text and tables as markup. What is written is both HTML and well-formed XML: a strict parser can judge it.
 
 use serde::Serialize;
 use std::fmt::{self, Write as _};

@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod apply;
+mod html;
 pub mod in_database;
 pub mod keep;
 #[cfg(test)]
