@@ -144,15 +144,23 @@ impl Target {
         if self.advice.is_empty() {
             return "Nothing to change: the settings fit this storage.".to_owned();
         }
-        let all: Vec<String> = self
-            .advice
-            .iter()
-            .map(|one| {
-                let versions = one.versions.map_or(String::new(), |versions| format!(" ({versions})"));
-                format!("{} = {}{versions}", one.setting, one.advised)
+        // Of each version what is for it, in the order in which versions come first.
+        let mut said: Vec<(Option<&str>, Vec<String>)> = Vec::new();
+        for one in &self.advice {
+            let setting = format!("{} = {}", one.setting, one.advised);
+            match said.iter_mut().find(|(versions, _)| *versions == one.versions) {
+                Some((_, settings)) => settings.push(setting),
+                None => said.push((one.versions, vec![setting])),
+            }
+        }
+        let sentences: Vec<String> = said
+            .into_iter()
+            .map(|(versions, settings)| match versions {
+                Some(versions) => format!("{versions}: set {}.", settings.join(", ")),
+                None => format!("Set {}.", settings.join(", ")),
             })
             .collect();
-        format!("Set {}.", all.join(", "))
+        sentences.join(" ")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::advice::{Advice, NamedScan, Place};
 use super::super::report::Target;
 use super::super::verdict::Class;
-use super::{lines, prose, sentence, words};
+use super::{capital, lines, prose, sentence, stopped, words};
 use crate::advise::Effect;
 use inrush_page::bars::{Bar, Cache, Group, Scans, Setting};
 use inrush_page::{Text, duration, percent, text};
@@ -83,22 +83,34 @@ fn how(out: &mut String, advice: &[Advice]) {
         return;
     }
     let _ = writeln!(out, "<h4>{}</h4>", if ours.is_empty() { "How" } else { "What is left to you" });
+    // Lines of which the same is to be said stand together.
+    let mut blocks: Vec<(String, Vec<String>)> = Vec::new();
     for one in others {
-        let why = match &one.obstacle {
-            Some(obstacle) => prose(&sentence(obstacle)),
-            None if !one.may => "This role may not: the lines are for someone who may.".to_owned(),
-            None => String::new(),
-        };
-        let versions = one.versions.map_or(String::new(), |versions| format!(" ({})", Text(versions)));
-        if !why.is_empty() || !versions.is_empty() {
-            let _ = writeln!(
-                out,
-                "<p class=\"soft\"><code>{}</code>{versions}{}{why}</p>",
-                Text(one.setting),
-                if why.is_empty() { "" } else { ": " }
-            );
+        let about = about(one);
+        match blocks.last_mut().filter(|(of, _)| *of == about) {
+            Some((_, lines)) => lines.extend(one.lines.iter().cloned()),
+            None => blocks.push((about, one.lines.clone())),
         }
-        lines(out, &one.lines);
+    }
+    for (about, of) in blocks {
+        if !about.is_empty() {
+            let _ = writeln!(out, "<p class=\"soft\">{about}</p>");
+        }
+        lines(out, &of);
+    }
+}
+
+/// What there is to know before lines are given: for which versions they are, and what is in their way.
+fn about(advice: &Advice) -> String {
+    let why = match &advice.obstacle {
+        Some(obstacle) => stopped(obstacle),
+        None if !advice.may => "this role may not: the lines are for someone who may.".to_owned(),
+        None => String::new(),
+    };
+    match advice.versions {
+        Some(versions) if why.is_empty() => text(versions),
+        Some(versions) => prose(&format!("{versions}: {why}")),
+        None => prose(&capital(&why)),
     }
 }
 

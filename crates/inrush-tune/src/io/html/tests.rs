@@ -317,9 +317,14 @@ fn a_directory_and_several_tablespaces() {
         Some(Tail { depth: 32, seconds: 15.0, first_iops: 60_000.0, last_iops: 3_000.0 });
     let mut directory = report.targets[0].clone();
     directory.tablespace = None;
-    directory.advice.truncate(1);
-    directory.advice[0].versions = Some("PostgreSQL 15 to 17");
-    directory.advice[0].now = None;
+    directory.advice.truncate(2);
+    for one in &mut directory.advice {
+        (one.versions, one.now, one.applied) = (Some("PostgreSQL 15 to 17"), None, false);
+    }
+    let mut newer = directory.advice[0].clone();
+    newer.versions = Some("PostgreSQL 18");
+    newer.obstacle = Some("the file is another's".into());
+    directory.advice.push(newer);
     report.targets.push(directory);
     let page = report.html();
     let everything = words(parsed(&page).root_element());
@@ -329,11 +334,19 @@ fn a_directory_and_several_tablespaces() {
     report.targets.remove(0);
     let page = report.html();
     let everything = words(parsed(&page).root_element());
-    for text in
-        ["Storage of /data: saturating local", "no server was asked", "(PostgreSQL 15 to 17)", "not asked"]
-    {
+    for text in ["Storage of /data: saturating local", "no server was asked", "not asked"] {
         assert!(everything.contains(text), "{text}");
     }
+    let gist = "PostgreSQL 15 to 17: set effective_io_concurrency = 128, maintenance_io_concurrency = 128. \
+                PostgreSQL 18: set effective_io_concurrency = 128.";
+    assert!(everything.contains(gist), "{everything}");
+    // Lines stand together where the same is to be said of them.
+    assert_eq!(page.matches("<pre>").count(), 2 + usize::from(everything.contains("SET LOCAL")));
+    assert!(page.contains("<p class=\"soft\">PostgreSQL 15 to 17</p>\n<pre>"), "{page}");
+    assert!(
+        page.contains("<p class=\"soft\">PostgreSQL 18: the file is another&#39;s.</p>\n<pre>"),
+        "{page}"
+    );
     assert!(
         !everything.contains("Options of the tablespace") && !everything.contains("as this server reads")
     );
