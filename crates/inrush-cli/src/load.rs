@@ -2,13 +2,12 @@
 
 use crate::args::LoadArgs;
 use crate::progress::{Display, Notices};
+use crate::report_file::ReportFile;
 use crate::say;
 use crate::server::{IfAbsent, Server};
 use crate::words::shell_words;
 use inrush_core::{Code, Error, Result};
 use inrush_load::{Finished, Outcome, Progress, Report, Stop};
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Loads; the exit code. `command` are the arguments to keep in the ledger.
@@ -45,7 +44,8 @@ pub fn run(args: &LoadArgs, command: Vec<String>) -> Result<u8> {
     let Finished { report: result, error } = finished.map_err(with_way_on)?;
     let text_wanted = !reports.iter().any(ReportFile::is_stdout);
     // One that cannot be written does not keep the others from being written.
-    let written = reports.iter_mut().map(|report| report.write(&result)).fold(Ok(()), Result::and);
+    let written =
+        reports.iter_mut().map(|report| report.write(&result, || result.html())).fold(Ok(()), Result::and);
     if !args.quiet && text_wanted {
         say::out(&result.text())?;
         if server.is_some_and(|server| server.embedded) && is_there(&result) {
@@ -79,47 +79,6 @@ fn with_way_on(error: Error) -> Error {
 }
 
 const WAY_ON: &str = "What was committed stays. Give the same command again to load the rest.";
-
-/// Where a report goes: JSON, or a page where the name says so.
-enum ReportFile<'a> {
-    Stdout,
-    File(&'a Path, File),
-}
-
-/// Whether a file of this name is to be a page.
-fn is_page(path: &Path) -> bool {
-    path.to_string_lossy().to_ascii_lowercase().ends_with(".html")
-}
-
-impl<'a> ReportFile<'a> {
-    /// Makes sure that it can be written. What it holds stays until there is something new.
-    fn open(path: &'a Path) -> Result<ReportFile<'a>> {
-        if path == Path::new("-") {
-            return Ok(ReportFile::Stdout);
-        }
-        match File::options().create(true).truncate(false).write(true).open(path) {
-            Ok(file) => Ok(ReportFile::File(path, file)),
-            Err(e) => Err(Error::new(Code::Output, format!("cannot write {}: {e}", path.display()))),
-        }
-    }
-
-    fn is_stdout(&self) -> bool {
-        matches!(self, ReportFile::Stdout)
-    }
-
-    fn write(&mut self, report: &Report) -> Result<()> {
-        match self {
-            ReportFile::Stdout => say::json(report),
-            ReportFile::File(path, file) => {
-                let text = if is_page(path) { report.html() } else { say::json_text(report)? + "\n" };
-                // A pipe or a device has no length to cut.
-                let _ = file.set_len(0);
-                std::io::Write::write_all(file, text.as_bytes())
-                    .map_err(|e| Error::new(Code::Output, format!("cannot write {}: {e}", path.display())))
-            }
-        }
-    }
-}
 
 /// Ctrl-C once: finish the units in flight. Twice: stop at once.
 fn stop_on_signals(progress: &Arc<Progress>, notices: Notices) -> Result<()> {

@@ -14,6 +14,7 @@ mod local;
 mod progress;
 mod recover;
 mod reference;
+mod report_file;
 mod route;
 mod say;
 mod serve;
@@ -21,6 +22,7 @@ mod server;
 mod sniff;
 mod spill;
 mod table;
+mod tune;
 mod watch;
 mod words;
 
@@ -61,6 +63,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Route(args) => route::run(&args),
         Command::Cluster(args) => cluster::run(args.command),
         Command::Advise(args) => advise::run(&args),
+        Command::Tune(args) => tune::run(args.command),
         Command::Watch(args) => watch::run(&args),
         Command::Local { command } => local::run(command),
         Command::Serve(args) => serve::run(&args),

@@ -13,6 +13,7 @@ mod sniff;
 mod spill;
 mod status;
 mod table;
+mod tune;
 mod values;
 mod watch;
 
@@ -28,6 +29,7 @@ pub use sniff::SniffArgs;
 pub use spill::{SpillArgs, SpillCommand};
 pub use status::{ClusterCommand, ClusterCommandArgs, ClusterStatusArgs};
 pub use table::{CreateArgs, MaintainArgs, TableArgs, TableCommand};
+pub use tune::{TuneArgs, TuneCommand, TuneIoArgs};
 pub use watch::WatchArgs;
 
 use clap::builder::styling::{AnsiColor, Styles};
@@ -66,6 +68,7 @@ pub enum Command {
     Route(RouteArgs),
     Cluster(ClusterCommandArgs),
     Advise(AdviseArgs),
+    Tune(TuneArgs),
     Watch(WatchArgs),
     Serve(ServeArgs),
     Spill(SpillArgs),

@@ -71,16 +71,13 @@ pub async fn run(
     client: &mut Client,
     server: &Server,
     plan: &Plan,
-    tell: &mut dyn FnMut(&str),
+    tell: &mut dyn FnMut(f64, &str),
 ) -> Result<(String, Measured)> {
     let began = Instant::now();
     let at = now(client).await?;
     let candidate = candidate(client, plan).await?;
     let pages = trial_pages(&candidate, plan)?;
-    tell(&format!(
-        "reading {} rows at random from {} ({} pages) at each setting",
-        pages, candidate.table, candidate.pages
-    ));
+    let text = format!("reading {pages} rows at random from {} at each setting", candidate.table);
     let reads_before = all_reads(client).await?;
     let mut trials: BTreeMap<u32, Vec<Trial>> = BTreeMap::new();
     let mut stopped = None;
@@ -95,6 +92,8 @@ pub async fn run(
                 stopped = Some(stop);
                 break 'passes;
             }
+            let done = trials.values().map(Vec::len).sum::<usize>();
+            tell(done as f64 / (TRIED.len() * PASSES) as f64, &text);
             let keys = keys(&candidate, pages, &mut seed);
             let trial = trial(client, &candidate, concurrency, &keys, left).await?;
             read += trial.pages * PAGE;

@@ -97,7 +97,8 @@ pub fn local() -> Measured {
 /// 1 ms for each read, any number at once.
 pub fn slow() -> Measured {
     let iops = [900.0, 1_800.0, 3_600.0, 7_200.0, 14_300.0, 28_000.0, 50_000.0, 60_000.0];
-    let random = curve(&iops, &[1_200.0; 8]);
+    let p99_us = [1_200.0, 1_200.0, 1_250.0, 1_300.0, 1_400.0, 1_500.0, 1_900.0, 4_000.0];
+    let random = curve(&iops, &p99_us);
     let mut all = Vec::new();
     for density in [0.5, 0.1, 0.01] {
         all.extend(replays(

@@ -14,6 +14,7 @@ pub mod measured;
 pub mod model;
 pub mod probe;
 pub mod report;
+pub mod run;
 pub mod server;
 pub mod storage;
 pub mod verdict;

@@ -98,8 +98,8 @@ fn io_method(context: &Context<'_>, judged: &mut Judged) {
         return;
     };
     let why = format!(
-        "the storage has use for {knee} reads in flight, and there can be no more than {MOST_WORKERS} workers for all \
-         sessions together"
+        "instead of workers, at the next restart: the storage has use for {knee} reads in flight, and there can be no \
+         more than {MOST_WORKERS} workers for all sessions together"
     );
     let price = match method {
         "io_uring" => {
