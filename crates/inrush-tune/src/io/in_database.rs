@@ -146,7 +146,7 @@ fn trial_pages(candidate: &Candidate, plan: &Plan) -> Result<u64> {
         ),
     )
     .hint(format!(
-        "A table of at least {} pages is needed; or run `inrush tune io` on the server's machine.",
+        "Through the server a table of at least {} pages is needed.",
         (*PAGES.start() as f64 / SHARE) as u64
     )))
 }
@@ -154,10 +154,9 @@ fn trial_pages(candidate: &Candidate, plan: &Plan) -> Result<u64> {
 /// Refuses figures that say nothing.
 #[allow(clippy::cast_precision_loss)] // counters
 fn judge(measured: &Measured, trials: &BTreeMap<u32, Vec<Trial>>, ours: u64, foreign: u64) -> Result<()> {
-    let machine = "Run `inrush tune io` on the server's machine, as its account, where that can be had.";
     if ours == 0 || trials.values().flatten().all(|trial| trial.pages < *PAGES.start() / 4) {
         return Err(Error::new(Code::Server, "cannot tell: nearly all pages were in shared_buffers")
-            .hint(format!("A larger table can be named with --table. {machine}")));
+            .hint("A larger table can be named with --table."));
     }
     if foreign as f64 > FOREIGN * ours as f64 {
         return Err(Error::new(
@@ -172,7 +171,7 @@ fn judge(measured: &Measured, trials: &BTreeMap<u32, Vec<Trial>>, ours: u64, for
             Code::Server,
             format!("cannot tell: a page took {alone:.0} us one at a time, so it came from a cache of the server's machine"),
         )
-        .hint(format!("A table that has not been read for long can be named with --table. {machine}")));
+        .hint("A table that has not been read for long can be named with --table."));
     }
     Ok(())
 }
@@ -417,8 +416,8 @@ async fn candidate(client: &Client, plan: &Plan) -> Result<Candidate> {
             None => "cannot tell: no table is fit to be read at random".to_owned(),
         };
         Error::new(Code::Server, fact).hint(
-            "It takes a table with a btree index on an integer column with many values, that was analyzed, and that the \
-             role may read; or `inrush tune io` on the server's machine.",
+            "Through the server it takes a table with a btree index on an integer column with many values, that was \
+             analyzed, and that the role may read.",
         )
     })
 }

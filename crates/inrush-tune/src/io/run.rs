@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use tokio_postgres::Client;
 
+/// How a probe can be had where this account cannot make one.
+const ON_THE_MACHINE: &str = "On the server's machine its account can measure (`sudo -u postgres inrush tune io`), and \
+                              anybody with --path to a directory on the same file system.";
+
 /// What is wanted.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -151,12 +155,9 @@ pub async fn server(
                     }
                     Err(error) => {
                         let both = Error::new(error.code(), format!("{why}; {}", error.fact()));
-                        let both = match error.hint_text() {
-                            Some(hint) => both.hint(hint),
-                            None => both,
-                        };
+                        let hint = error.hint_text().map_or_else(String::new, |hint| format!(" {hint}"));
                         asked = Some(Err(error));
-                        Err(both)
+                        Err(both.hint(format!("{ON_THE_MACHINE}{hint}")))
                     }
                 }
             }
