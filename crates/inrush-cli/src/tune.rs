@@ -234,9 +234,10 @@ fn write(
     written
 }
 
-/// 2 where nothing could be measured or told.
+/// 2 where nothing could be told.
 fn code(report: &Report, ended: &AtomicBool) -> ExitCode {
-    let told = report.targets.iter().any(|target| target.verdict.refused.is_none());
+    let told =
+        report.targets.iter().any(|target| target.verdict.refused.is_none() || !target.advice.is_empty());
     if told && !ended.load(Relaxed) { ExitCode::SUCCESS } else { ExitCode::from(2) }
 }
 

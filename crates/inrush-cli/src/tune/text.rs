@@ -94,7 +94,10 @@ fn target_text(target: &Target) -> String {
         }
     }
     if let Some(measured) = &target.measured {
-        out += &wrapped("storage", &storage(measured));
+        let storage = storage(measured);
+        if !storage.is_empty() {
+            out += &wrapped("storage", &storage);
+        }
         out += &wrapped("measured", &how(measured));
         if let Some(stop) = &measured.stopped {
             out += &wrapped("stopped", &stop.text);

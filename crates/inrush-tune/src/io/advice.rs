@@ -164,6 +164,7 @@ pub struct Judged {
 pub fn judge(context: &Context<'_>) -> Judged {
     let mut judged = Judged::default();
     if context.verdict.class == Class::CannotTell {
+        workers::through_the_server(context, &mut judged);
         return judged;
     }
     let workers = workers::advised(context);

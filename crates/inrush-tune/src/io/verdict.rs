@@ -1,6 +1,6 @@
 //! What kind of storage a curve is of.
 
-use super::measured::{Depth, Measured, PAGE, StopReason, spread};
+use super::measured::{Depth, Engine, Measured, Mechanism, PAGE, StopReason, spread};
 use serde::{Deserialize, Serialize};
 
 /// Share of the most reads a second that the knee gives.
@@ -86,7 +86,45 @@ impl Verdict {
     }
 }
 
+/// Scans of a server whose workers are all that can be seen of its storage.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Bound {
+    /// io_workers.
+    pub(super) workers: u32,
+    /// Reads a second one at a time.
+    pub(super) alone: f64,
+    /// The most reads a second.
+    pub(super) most: f64,
+}
+
+/// A read that takes longer leaves a few workers too little to do (scan-io: never leave 3 of them on such a disk).
+const SLOW_US: f64 = 500.0;
+
+/// Whether the workers of a server bound what its scans have shown: about as many reads at once as there are workers.
+pub(super) fn bound_by_workers(measured: &Measured) -> Option<Bound> {
+    let workers = measured.replays.iter().find_map(|one| match one.mechanism {
+        Mechanism::Workers { workers } => Some(workers),
+        _ => None,
+    })?;
+    let alone = measured.iops(1).filter(|_| measured.engine == Engine::Server)?;
+    let most = measured.random.iter().map(|one| one.iops).fold(0.0, f64::max);
+    (alone > 0.0 && 1e6 / alone >= SLOW_US && most / alone <= f64::from(workers) * 1.6).then_some(Bound {
+        workers,
+        alone,
+        most,
+    })
+}
+
 fn judged(measured: &Measured) -> Result<Verdict, String> {
+    if let Some(Bound { workers, alone, most }) = bound_by_workers(measured) {
+        return Err(format!(
+            "the {workers} io_workers of the server bound its scans to {} reads a second ({} one at a time, {} each); \
+             the storage behind them may give more",
+            thousands(most),
+            thousands(alone),
+            time(1e6 / alone)
+        ));
+    }
     let curve = &measured.random;
     let stopped = measured.stopped.as_ref();
     let (Some(first), Some(last)) = (curve.first().filter(|one| one.depth == 1), curve.last()) else {
@@ -128,10 +166,17 @@ fn judged(measured: &Measured) -> Result<Verdict, String> {
     };
     let gentle = curve
         .iter()
-        .rfind(|one| one.depth < knee.depth && one.iops >= 0.7 * most && one.p99_us * 3.0 <= knee.p99_us)
+        .rfind(|one| {
+            one.depth < knee.depth
+                && one.iops >= 0.7 * most
+                && one.p99_us > 0.0
+                && one.p99_us * 3.0 <= knee.p99_us
+        })
         .map(|one| one.depth);
+    // Through a server only the time of a whole scan is known.
+    let knee_p99_us = Some(knee.p99_us).filter(|p99| *p99 > 0.0);
     let text = text(measured, class, first, knee, at, most, gentle);
-    Ok(Verdict { class, knee: Some(knee.depth), knee_p99_us: Some(knee.p99_us), gentle, text, refused: None })
+    Ok(Verdict { class, knee: Some(knee.depth), knee_p99_us, gentle, text, refused: None })
 }
 
 /// Whether small and large reads deliver the same bytes a second.
@@ -181,7 +226,9 @@ fn text(
         ),
         Class::CannotTell => "cannot tell".to_owned(),
     };
-    text += &format!("; there 99 of 100 are answered within {}", time(knee.p99_us));
+    if knee.p99_us > 0.0 {
+        text += &format!("; there 99 of 100 are answered within {}", time(knee.p99_us));
+    }
     if let Some(depth) = gentle {
         let p99 = measured.random.iter().find(|one| one.depth == depth).map_or(0.0, |one| one.p99_us);
         text += &format!(" ({} in flight: {})", depth, time(p99));
@@ -213,6 +260,14 @@ pub fn thousands(value: f64) -> String {
         v if v < 9_950.0 => format!("{v:.0}"),
         v if v < 99_500.0 => format!("{:.1} k", v / 1e3),
         v => format!("{:.0} k", v / 1e3),
+    }
+}
+
+/// `53 %`, `0.4 %`
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent < 0.95 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::measured::{Replay, median, spread};
 use super::super::model::{MOST_WORKERS, Model, ReadAhead};
 use super::super::report::Right;
-use super::super::verdict::{Class, MOST_SPREAD, time};
+use super::super::verdict::{Class, MOST_SPREAD, percent, time};
 use super::{Context, Judged, named_scans};
 use std::collections::BTreeSet;
 
@@ -132,13 +132,13 @@ fn why(context: &Context<'_>, setting: &str, holds: u32, advised: u32, workers: 
         .map(|density| {
             let (before, after) = (page(*density, holds), page(*density, advised));
             if holds == advised {
-                format!("{} where {:.0} % of the pages are read", time(after), density * 100.0)
+                format!("{} where {} of the pages are read", time(after), percent(*density))
             } else {
                 format!(
-                    "{} with {advised} and {} with {holds} where {:.0} % of the pages are read",
+                    "{} with {advised} and {} with {holds} where {} of the pages are read",
                     time(after),
                     time(before),
-                    density * 100.0
+                    percent(*density)
                 )
             }
         })
@@ -149,7 +149,7 @@ fn why(context: &Context<'_>, setting: &str, holds: u32, advised: u32, workers: 
         "replayed on this storage, a page of a bitmap heap scan takes"
     };
     let mut why = format!("{what} {}", figures.join(", "));
-    if setting == "effective_io_concurrency" && holds == 1 && page(0.5, 1) > page(0.5, 0) {
+    if setting == "effective_io_concurrency" && holds == 1 && page(0.5, 1) > 1.2 * page(0.5, 0) {
         why +=
             "; 1 is slower than none at all, because advice for one page keeps the kernel from reading ahead";
     }

@@ -143,3 +143,25 @@ fn a_standby_and_a_role_without_rights_get_lines_only() {
     let judged = super::tests::judged(&local(), &server(150_018), &space);
     assert!(!advised(&judged, "effective_io_concurrency").unwrap().may);
 }
+
+#[test]
+fn through_a_server_workers_are_seen_to_be_the_cap_and_no_more() {
+    let mut scans = slow();
+    scans.engine = super::super::measured::Engine::Server;
+    scans.replays.retain(|one| one.mechanism == Mechanism::Workers { workers: 3 });
+    scans.random.iter_mut().for_each(|one| one.iops = one.iops.min(2_500.0));
+    let verdict = Verdict::of(&scans);
+    assert_eq!(verdict.class, Class::CannotTell);
+    assert!(verdict.refused.unwrap().contains("the 3 io_workers of the server"));
+    let judged = judged(&scans, &server(180_001), &tablespace("16"));
+    assert_eq!(judged.advice.len(), 1);
+    assert_eq!((judged.advice[0].setting, judged.advice[0].advised.as_str()), ("io_workers", "32"));
+    // Where the storage is no slower than that, nothing is said.
+    scans.random.iter_mut().for_each(|one| one.iops *= 10.0);
+    assert!(
+        !super::tests::judged(&scans, &server(180_001), &tablespace("16"))
+            .advice
+            .iter()
+            .any(|one| one.setting == "io_workers")
+    );
+}

@@ -16,6 +16,9 @@ const COMPARED_AT: u32 = 64;
 /// As many as the storage has use for, if that gives anything; else those there are. `None` where none read.
 pub(super) fn advised(context: &Context<'_>) -> Option<u32> {
     let now = reading(context)?;
+    if !compared(context) {
+        return Some(now);
+    }
     let wanted = context.verdict.knee?.clamp(1, MOST_WORKERS);
     let gain = gain(context, now, wanted.max(now))?;
     Some(if wanted > now && gain >= WORTH { wanted } else { now })
@@ -24,6 +27,11 @@ pub(super) fn advised(context: &Context<'_>) -> Option<u32> {
 /// io_workers where workers read.
 fn reading(context: &Context<'_>) -> Option<u32> {
     (context.server.io_method.as_deref() == Some("worker")).then_some(context.server.io_workers.unwrap_or(3))
+}
+
+/// Whether numbers of workers were compared: through a server there is only the one that it has.
+fn compared(context: &Context<'_>) -> bool {
+    context.measured.replays.iter().any(|one| one.mechanism == Mechanism::Workers { workers: MOST_WORKERS })
 }
 
 /// How many times less a page takes with more workers, where it gives most.
@@ -41,6 +49,9 @@ fn gain(context: &Context<'_>, now: u32, then: u32) -> Option<f64> {
 /// Says how many there should be.
 pub(super) fn judge(context: &Context<'_>, advised: Option<u32>, depth: Option<u32>, judged: &mut Judged) {
     let (Some(now), Some(advised)) = (reading(context), advised) else { return };
+    if !compared(context) {
+        return;
+    }
     let model = Model::new(context.measured);
     let page = |workers| {
         let mechanism = Mechanism::Workers { workers };
@@ -84,6 +95,39 @@ pub(super) fn judge(context: &Context<'_>, advised: Option<u32>, depth: Option<u
     // The cap comes first: without it the others give little.
     judged.advice.insert(0, advice);
     io_method(context, judged);
+}
+
+/// What can be said of io_workers through a server alone, where they are all that scans show: that they are too few for
+/// reads that take so long. What more of them give is told by measuring again.
+pub(super) fn through_the_server(context: &Context<'_>, judged: &mut Judged) {
+    let (Some(now), Some(bound)) =
+        (reading(context), super::super::verdict::bound_by_workers(context.measured))
+    else {
+        return;
+    };
+    if now >= MOST_WORKERS {
+        return;
+    }
+    let why = format!(
+        "io_workers is the cap: {now} workers do all reads ahead of all sessions, and scans got {:.0} reads a second, \
+         {:.1} times as many as one at a time, whatever effective_io_concurrency was. A read takes {}: storage that \
+         slow has use for many in flight",
+        bound.most,
+        bound.most / bound.alone,
+        time(1e6 / bound.alone)
+    );
+    let price = format!(
+        "{MOST_WORKERS} processes, idle until they are needed; measure again afterwards: what they give could not be \
+         measured from here"
+    );
+    judged.advice.push(context.system(
+        "io_workers",
+        context.tablespace.map(|_| now.to_string()),
+        MOST_WORKERS.to_string(),
+        why,
+        price,
+        Effect::Reload,
+    ));
 }
 
 /// Another io_method, where workers are too few for the storage even at their most.
