@@ -24,7 +24,7 @@ fn advice(setting: &'static str, place: Place, advised: &str) -> Advice {
         advised: advised.into(),
         why: String::new(),
         price: String::new(),
-        effect: Effect::Session,
+        effect: Effect::Immediate,
         applied: true,
         lines: Vec::new(),
         may: true,

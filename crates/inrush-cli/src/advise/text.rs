@@ -72,6 +72,7 @@ fn advice_text(advice: &Advice) -> String {
         Effect::Reload => "reload",
         Effect::Restart => "restart",
         Effect::Session => "new sessions",
+        Effect::Immediate => "at once",
     };
     let advised = advice.advised.as_deref().unwrap_or("see below");
     let mut out = format!("{}: {} -> {advised} ({effect})\n", advice.setting, advice.now);

@@ -239,7 +239,7 @@ fn advice_text(advice: &Advice) -> String {
         (Place::Device { .. }, _) => "of the device",
         (Place::System, Effect::Reload) => "reload",
         (Place::System, Effect::Restart) => "restart",
-        (Place::System, Effect::Session) => "new sessions",
+        (Place::System, Effect::Session | Effect::Immediate) => "new sessions",
     };
     let now = advice.now.as_deref().map_or_else(String::new, |now| format!("{now} -> "));
     let versions = advice.versions.map_or_else(String::new, |versions| format!(", {versions}"));

@@ -21,6 +21,8 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
+    /// At once, in all sessions.
+    Immediate,
     /// Once the server has read its configuration again.
     Reload,
     /// When the server has been started again.

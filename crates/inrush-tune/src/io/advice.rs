@@ -233,7 +233,7 @@ impl Context<'_> {
             advised,
             why,
             price,
-            effect: Effect::Session,
+            effect: Effect::Immediate,
             applied: !standby && self.tablespace.is_some(),
             lines,
             may: self.tablespace.is_none_or(|tablespace| tablespace.may_alter),

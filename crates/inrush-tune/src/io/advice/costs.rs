@@ -126,7 +126,7 @@ pub(super) fn read_ahead(context: &Context<'_>, judged: &mut Judged) {
         advised: advised.to_string(),
         why,
         price,
-        effect: Effect::Session,
+        effect: Effect::Immediate,
         applied: false,
         lines: vec![line],
         may: false,

@@ -66,6 +66,7 @@ fn holds(advice: &Advice) -> &'static str {
         (Place::Device { .. }, _) => "at once, until the machine is started again",
         (_, Effect::Reload) => "once the server has read its configuration again",
         (_, Effect::Restart) => "when the server has been started again",
+        (_, Effect::Immediate) => "at once",
         (_, Effect::Session) => "in sessions that begin afterwards",
     }
 }
