@@ -33,7 +33,7 @@ fn costs(context: &Context<'_>, workers: Option<u32>) -> Option<Vec<(u32, f64)>>
         .filter_map(|concurrency| {
             let mut worst: f64 = 0.0;
             for density in &densities {
-                let of = |n| model.page_us(*density, ahead(n));
+                let of = |n: u32| smooth(&measured, n, |n| model.page_us(*density, ahead(n)));
                 let best = measured.iter().filter_map(|n| of(*n)).fold(f64::MAX, f64::min);
                 worst = worst.max(of(concurrency)? / best);
             }
@@ -41,6 +41,18 @@ fn costs(context: &Context<'_>, workers: Option<u32>) -> Option<Vec<(u32, f64)>>
         })
         .collect();
     (!costs.is_empty()).then_some(costs)
+}
+
+/// A value of a curve without what stands out of it alone: the median of it and its neighbours, which on a curve that
+/// rises or falls is the value itself. Distances of 0 and 1 are each of their own kind.
+fn smooth(measured: &BTreeSet<u32>, at: u32, of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
+    let own = of(at)?;
+    if at <= 2 {
+        return Some(own);
+    }
+    let before = measured.range(2..at).next_back().and_then(|n| of(*n));
+    let after = measured.range(at.saturating_add(1)..).next().and_then(|n| of(*n));
+    Some(before.zip(after).and_then(|(before, after)| median(&[before, own, after])).unwrap_or(own))
 }
 
 /// The densities that bitmap heap scans are for. Where more reads in flight give nothing, a scan of many pages belongs
@@ -66,7 +78,7 @@ fn densities(context: &Context<'_>, workers: Option<u32>) -> Vec<f64> {
 
 /// Says what it is and what it should be.
 pub(super) fn judge(context: &Context<'_>, advised: u32, workers: Option<u32>, judged: &mut Judged) {
-    if let Some(apart) = unsteady(context, advised) {
+    if let Some(apart) = unsteady(context, workers) {
         let text = format!(
             "the passes of the replays differ by {:.0} %: which value is best cannot be told; measure again when the \
              storage is quiet",
@@ -106,8 +118,10 @@ pub(super) fn judge(context: &Context<'_>, advised: u32, workers: Option<u32>, j
 }
 
 /// How far the passes are apart on which the choice rests, where that is too far.
-fn unsteady(context: &Context<'_>, advised: u32) -> Option<f64> {
-    let rests = |one: &&Replay| one.ahead == advised || one.ahead == 16;
+fn unsteady(context: &Context<'_>, workers: Option<u32>) -> Option<f64> {
+    let (mechanism, densities) = (context.mechanism(workers), densities(context, workers));
+    let rests =
+        |one: &&Replay| one.mechanism == mechanism && one.ahead > 1 && densities.contains(&one.density);
     let spreads: Vec<f64> =
         context.measured.replays.iter().filter(rests).filter_map(|one| spread(&one.passes)).collect();
     median(&spreads).filter(|apart| *apart > MOST_SPREAD)
