@@ -36,6 +36,9 @@ pub struct Measured {
     pub tail: Option<Tail>,
     /// Reads through the page cache of a page that is in it: microseconds.
     pub cached_page_us: Option<f64>,
+    /// How it was seen whether live queries suffer, and what could not be seen of them.
+    #[serde(default)]
+    pub watched: Option<String>,
     /// Why the probe ended before it had measured all.
     pub stopped: Option<Stop>,
 }

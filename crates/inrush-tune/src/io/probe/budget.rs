@@ -54,14 +54,15 @@ pub(super) struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    /// Begins now, with the plan's limits or the most there may be.
-    pub(super) fn new(plan: &Plan, ended: &'a AtomicBool) -> Budget<'a> {
+    /// Begins now, with the plan's limits or the most there may be. `read_ahead`: bytes that the kernel reads ahead in
+    /// one go. It may be at that, and have the next in mind, when enough was read: the most there may be has room for it.
+    pub(super) fn new(plan: &Plan, read_ahead: u64, ended: &'a AtomicBool) -> Budget<'a> {
         let seconds =
             if plan.seconds.is_finite() { plan.seconds.clamp(0.0, MOST_SECONDS) } else { MOST_SECONDS };
         Budget {
             began: Instant::now(),
             seconds,
-            bytes: plan.read_bytes.min(MOST_READ_BYTES),
+            bytes: plan.read_bytes.min(MOST_READ_BYTES.saturating_sub(read_ahead.saturating_mul(2))),
             counted_before: counted(),
             asked: 0,
             ended,
@@ -166,10 +167,11 @@ mod tests {
     #[test]
     fn nobody_gets_more_than_the_most() {
         let ended = AtomicBool::new(false);
-        let budget = Budget::new(&plan(1e9, u64::MAX), &ended);
+        let budget = Budget::new(&plan(1e9, u64::MAX), 0, &ended);
         assert!(budget.left_seconds() <= MOST_SECONDS && budget.left_bytes() <= MOST_READ_BYTES);
-        assert_eq!((Budget::new(&plan(f64::NAN, 1), &ended).seconds(), MOST_SECONDS), (60.0, 60.0));
-        assert_eq!(Budget::new(&plan(-3.0, 1), &ended).seconds(), 0.0);
+        assert_eq!((Budget::new(&plan(f64::NAN, 1), 0, &ended).seconds(), MOST_SECONDS), (60.0, 60.0));
+        assert_eq!(Budget::new(&plan(-3.0, 1), 0, &ended).seconds(), 0.0);
+        assert_eq!(Budget::new(&plan(1.0, u64::MAX), 8 << 20, &ended).bytes(), MOST_READ_BYTES - (16 << 20));
         let limit = budget.limit(1e9, u64::MAX);
         assert!(limit.until <= Instant::now() + Duration::from_secs(60) && limit.bytes <= MOST_READ_BYTES);
     }
@@ -182,11 +184,11 @@ mod tests {
             Ok(()) => None,
         };
         let ended = AtomicBool::new(false);
-        let mut budget = Budget::new(&plan(10.0, 50 << 20), &ended);
+        let mut budget = Budget::new(&plan(10.0, 50 << 20), 0, &ended);
         assert_eq!(reason(&budget), None);
         budget.asked(50 << 20);
         assert_eq!(reason(&budget), Some(StopReason::Bytes));
-        assert_eq!(reason(&Budget::new(&plan(0.0, 50 << 20), &ended)), Some(StopReason::Time));
+        assert_eq!(reason(&Budget::new(&plan(0.0, 50 << 20), 0, &ended)), Some(StopReason::Time));
         ended.store(true, Relaxed);
         assert_eq!(reason(&budget), Some(StopReason::Interrupted));
     }

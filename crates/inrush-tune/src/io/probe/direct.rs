@@ -211,7 +211,8 @@ fn climb_on(curve: &[Depth]) -> bool {
     let gains: Vec<bool> = curve.windows(2).map(|pair| pair[1].iops >= pair[0].iops * WORTH).collect();
     let flat = gains.len() >= 2 && gains[gains.len() - 2..].iter().all(|gained| !gained);
     let past = knee(curve).is_some_and(|knee| last.depth > knee);
-    !flat && !(past && last.p99_us > 10.0 * first.p99_us)
+    let slow = past && last.p99_us > 10.0 * first.p99_us;
+    !flat && !slow
 }
 
 /// The smallest depth with nine tenths of the most reads a second.
@@ -270,41 +271,49 @@ pub(super) fn add_sequential(run: &mut Run<'_>, buffered: bool, request_bytes: u
     }
 }
 
-/// Fewest and most seconds at the knee.
-const TAIL: (f64, f64) = (2.0, 20.0);
+/// Fewest and most seconds at the knee, and the share of the seconds and bytes that they may take.
+const TAIL: (f64, f64, f64) = (2.0, 20.0, 0.25);
 
-/// Reads at the knee for as long as there are time and bytes: storage with credits shows what it has without them.
-/// Nothing where less than two seconds would come of it.
+/// Seconds that reads at the knee may go on for, and the bytes of those. Nothing where less than two seconds would come
+/// of it: storage that fast is not the kind that has credits to use up.
+pub(super) fn tail_for(run: &Run<'_>) -> Option<(f64, u64)> {
+    let iops = knee(&run.measured.random).and_then(|depth| run.measured.iops(depth))?;
+    #[allow(clippy::cast_precision_loss)] // at most 2 GB
+    let (rate, bytes) = (iops * PAGE as f64, run.budget.bytes() as f64 * TAIL.2);
+    let seconds = (bytes / rate.max(1.0)).min(run.budget.seconds() * TAIL.2).min(TAIL.1);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // at most 2 GB
+    (seconds >= TAIL.0).then_some((seconds, (seconds * rate) as u64))
+}
+
+/// Reads at the knee for longer: storage with credits shows what it has without them.
 pub(super) fn tail(run: &mut Run<'_>, reader: &mut Reader) -> Result<(), Halt> {
     let Some(depth) = knee(&run.measured.random) else { return Ok(()) };
-    let Some(iops) = run.measured.iops(depth).filter(|iops| *iops > 0.0) else { return Ok(()) };
-    #[allow(clippy::cast_precision_loss)] // at most 2 GB
-    let affordable = run.budget.left_bytes() as f64 / (iops * PAGE as f64);
-    // A second is left for what comes late.
-    let seconds = (run.budget.left_seconds() - 1.0).min(affordable * 0.95).min(TAIL.1);
-    if seconds < TAIL.0 {
+    let Some((seconds, bytes)) = tail_for(run) else { return Ok(()) };
+    if run.budget.left_seconds() < seconds || run.budget.left_bytes() < bytes / 2 {
         return Ok(());
     }
     run.step(format!("random reads, {depth} in flight, for {seconds:.0} seconds"));
     let (began, mut slices) = (Instant::now(), Vec::new());
-    while began.elapsed().as_secs_f64() < seconds {
+    // A few bytes are left, so that the tail is no reason to say that there were none.
+    while began.elapsed().as_secs_f64() < seconds && run.budget.left_bytes() > 8 << 20 {
         // Short ones, so that live queries are looked after in between.
         let slice = run.watched(|run| slice(run, reader, depth, 0.5, u64::MAX))?;
         slices.extend(slice.iops());
-        if run.budget.left_bytes() < 4 << 20 {
-            break;
+        if let Some((first_iops, last_iops)) = thirds(&slices) {
+            let seconds = began.elapsed().as_secs_f64();
+            run.measured.tail = Some(Tail { depth, seconds, first_iops, last_iops });
         }
     }
-    let third = slices.len() / 3;
-    let mean = |part: &[f64]| median(part);
-    if third > 0
-        && let (Some(first_iops), Some(last_iops)) =
-            (mean(&slices[..third]), mean(&slices[slices.len() - third..]))
-    {
-        run.measured.tail =
-            Some(Tail { depth, seconds: began.elapsed().as_secs_f64(), first_iops, last_iops });
-    }
     Ok(())
+}
+
+/// The medians of the first and of the last third.
+fn thirds(values: &[f64]) -> Option<(f64, f64)> {
+    let third = values.len() / 3;
+    if third == 0 {
+        return None;
+    }
+    Some((median(&values[..third])?, median(&values[values.len() - third..])?))
 }
 
 /// A read that failed.
@@ -355,6 +364,12 @@ mod tests {
         assert!(!climb_on(&curve(&past)));
         // At the knee itself they are the price.
         assert!(climb_on(&curve(&past[..3])));
+    }
+
+    #[test]
+    fn credits_that_are_used_up_show_in_the_last_third() {
+        assert_eq!(thirds(&[9.0, 9.0, 8.0, 3.0, 3.0, 3.0]), Some((9.0, 3.0)));
+        assert_eq!(thirds(&[9.0, 9.0]), None);
     }
 
     #[test]

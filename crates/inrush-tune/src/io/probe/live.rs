@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -149,9 +149,38 @@ impl Watch {
         })
     }
 
+    /// Of a file with counters of a device.
+    #[cfg(test)]
+    pub(super) fn of_counters(stat: PathBuf) -> Watch {
+        let moments = VecDeque::new();
+        Watch {
+            stat: Some(stat),
+            session: None,
+            moments,
+            during: Window::default(),
+            foreign_read_bytes: 8192.0,
+        }
+    }
+
     /// Whether there is anything to watch.
     pub(super) fn sees(&self) -> bool {
         self.stat.is_some() || self.session.is_some()
+    }
+
+    /// What is watched, and what cannot be, in words.
+    pub(super) fn words(&self) -> String {
+        let device = match self.stat {
+            Some(_) => "what others read from and write to the device",
+            None => "not the device, which does not count what it does",
+        };
+        let sessions = match &self.session {
+            None => "no server's sessions, for none was named",
+            Some(session) if session.all => "the server's sessions that wait for I/O",
+            Some(_) => {
+                "of the server's sessions only those of this role (a member of pg_read_all_stats sees all)"
+            }
+        };
+        format!("watched: {device}; {sessions}")
     }
 
     /// Seconds between two quiet moments: fewer where a server is watched, which may begin to work at any time.
@@ -239,10 +268,15 @@ const LOOK: &str = "
      WHERE pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
        AND backend_type OPERATOR(pg_catalog.=) 'client backend' AND state OPERATOR(pg_catalog.=) 'active'";
 
+/// Whether sessions of other roles show what they do.
+const ALL: &str = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
+
 /// Looks at a server's sessions, in a thread of its own.
 #[derive(Debug)]
 struct Session {
     seen: Arc<Mutex<Seen>>,
+    /// Whether sessions of all roles are seen.
+    all: bool,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -251,6 +285,21 @@ struct Session {
 struct Seen {
     looks: VecDeque<(Instant, u32)>,
     lost: Option<String>,
+}
+
+impl Seen {
+    /// So many sessions wait now.
+    fn saw(&mut self, waiting: u32) {
+        self.looks.push_back((Instant::now(), waiting));
+        // Those of a quarter of a minute or more: no window is longer.
+        if self.looks.len() > 2000 {
+            self.looks.pop_front();
+        }
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
@@ -274,9 +323,12 @@ impl Session {
             Error::new(Code::Connect, format!("no thread can be made to watch the server: {error}"))
                 .hint("Allow this account more processes, or measure without a server.")
         })?;
-        let session = Session { seen, over, thread: Some(thread) };
+        let mut session = Session { seen, all: false, over, thread: Some(thread) };
         match is_ready.recv_timeout(Duration::from_secs(30)) {
-            Ok(Ok(())) => Ok(session),
+            Ok(Ok(all)) => {
+                session.all = all;
+                Ok(session)
+            }
             Ok(Err(error)) => Err(error),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 Err(Error::new(Code::Connect, "the server that is to be watched does not answer")
@@ -285,8 +337,8 @@ impl Session {
         }
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        lock(&self.seen)
     }
 
     /// Looks in some time, and how many waited in all of them together.
@@ -312,39 +364,35 @@ impl Drop for Session {
 }
 
 /// Looks until it is over or the server is lost.
-async fn look(info: &ConnInfo, seen: &Mutex<Seen>, over: &AtomicBool, ready: &SyncSender<Result<()>>) {
+async fn look(info: &ConnInfo, seen: &Mutex<Seen>, over: &AtomicBool, ready: &SyncSender<Result<bool>>) {
     let opened = async {
         let connected = connect(info, "inrush tune").await?;
-        match connected.client.prepare(LOOK).await {
-            Ok(statement) => Ok((connected, statement)),
+        let asked = async {
+            let all = connected.client.query_one(ALL, &[]).await?.try_get::<_, bool>(0)?;
+            Ok((connected.client.prepare(LOOK).await?, all))
+        };
+        match asked.await {
+            Ok((statement, all)) => Ok((connected, statement, all)),
             Err(error) => Err(connected.failure(&error).into_error()),
         }
     };
-    let (connected, statement) = match opened.await {
+    let (connected, statement, all) = match opened.await {
         Ok(opened) => opened,
         Err(error) => {
             let _ = ready.send(Err(error));
             return;
         }
     };
-    let _ = ready.send(Ok(()));
+    let _ = ready.send(Ok(all));
     while !over.load(Relaxed) {
         let answer = connected.client.query_one(&statement, &[]).await;
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         match answer.and_then(|row| row.try_get::<_, i64>(0)) {
-            Ok(waiting) => {
-                seen.looks.push_back((Instant::now(), u32::try_from(waiting).unwrap_or(u32::MAX)));
-                // A minute's worth.
-                if seen.looks.len() > 2000 {
-                    seen.looks.pop_front();
-                }
-            }
+            Ok(waiting) => lock(seen).saw(u32::try_from(waiting).unwrap_or(u32::MAX)),
             Err(error) => {
-                seen.lost = Some(connected.failure(&error).error().fact().to_owned());
+                lock(seen).lost = Some(connected.failure(&error).error().fact().to_owned());
                 return;
             }
         }
-        drop(seen);
         tokio::time::sleep(EVERY).await;
     }
 }
@@ -352,6 +400,9 @@ async fn look(info: &ConnInfo, seen: &Mutex<Seen>, over: &AtomicBool, ready: &Sy
 #[cfg(test)]
 mod tests {
     use super::*;
+    use inrush_testkit::{Postgres, ServerOptions, StopMode, require_server};
+    use rustix::process::{Pid, Signal};
+    use std::process::Stdio;
 
     fn traffic(seconds: f64, foreign: f64) -> Window {
         Window { seconds, foreign: Some(foreign), ..Window::default() }
@@ -417,5 +468,121 @@ mod tests {
         assert_eq!((device.reads, device.read_bytes), (5_364_987, 212_472_634 * 512));
         assert_eq!((device.writes, device.ours), (6_139_012, 7));
         assert_eq!(parsed("1 2", 0), None);
+    }
+
+    fn info(dsn: &str) -> ConnInfo {
+        inrush_sink::conninfo::resolve(Some(dsn), &|_| None).expect("settings").expect("a server")
+    }
+
+    fn signal(pid: &str, signal: Signal) {
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// A session of the server that reads, and is stopped in the middle of a read: the server says that it waits for I/O
+    /// until it may go on.
+    fn stopped_in_a_read(server: &Postgres, pid: &str) {
+        let waits = format!("SELECT wait_event_type FROM pg_stat_activity WHERE pid = {pid}");
+        for _ in 0..2000 {
+            signal(pid, Signal::STOP);
+            if server.psql(&waits) == "IO" {
+                return;
+            }
+            signal(pid, Signal::CONT);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("session {pid} was never seen to read");
+    }
+
+    fn sessions_are_seen(version: u32) {
+        require_server!(version);
+        let server = Postgres::start(&ServerOptions {
+            version: version.into(),
+            conf: &[("shared_buffers", "1MB"), ("max_parallel_workers_per_gather", "0")],
+            ..ServerOptions::default()
+        });
+        // A table for each: whoever wants the page that a stopped session reads waits for that session.
+        for table in ["t0", "t1"] {
+            let rows = "SELECT i, repeat('x', 500) AS pad FROM generate_series(1, 100000) i";
+            server.psql(&format!("CREATE TABLE {table} AS {rows}"));
+        }
+        let mut watch = Watch::new(None, Some(&info(&server.url()))).unwrap();
+        assert!(watch.sees());
+        let begin = watch.begin();
+        std::thread::sleep(Duration::from_millis(500));
+        watch.quiet(&begin, false);
+        assert_eq!(watch.moments[0].waiting, 0);
+        assert!(watch.moments[0].looks >= LOOKS, "{:?}", watch.moments);
+
+        // Hardly anything of the tables is in shared buffers.
+        let mut clients: Vec<std::process::Child> = (0..2)
+            .map(|number| {
+                let sql = format!(
+                    "SET application_name = 'reader'; DO $$ DECLARE n int; BEGIN LOOP
+                       SELECT count(*) INTO n FROM t{number}; END LOOP; END $$"
+                );
+                server
+                    .psql_command("postgres")
+                    .args(["-q", "-c", &sql])
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        let mut pids = Vec::new();
+        while pids.len() < 2 {
+            let list =
+                "SELECT pid FROM pg_stat_activity WHERE application_name = 'reader' AND query LIKE 'SET%'";
+            pids = server.psql(list).lines().map(str::to_owned).collect();
+        }
+        pids.iter().for_each(|pid| stopped_in_a_read(&server, pid));
+        let begin = watch.begin();
+        std::thread::sleep(Duration::from_millis(500));
+        watch.measured(&begin);
+        let judged = watch.judge();
+        pids.iter().for_each(|pid| signal(pid, Signal::CONT));
+        server
+            .psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reader'");
+        clients.iter_mut().for_each(|client| drop(client.wait()));
+        assert!(matches!(&judged, Judged::Suffering(text) if text.contains("2.0 sessions")), "{judged:?}");
+
+        // A server that goes is noticed.
+        assert_eq!(watch.lost(), None);
+        server.stop(StopMode::Fast);
+        let began = Instant::now();
+        while watch.lost().is_none() {
+            assert!(began.elapsed() < Duration::from_secs(30), "the loss of the server was not noticed");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn sessions_of_15_that_wait_are_seen() {
+        sessions_are_seen(15);
+    }
+
+    #[test]
+    fn sessions_of_18_that_wait_are_seen() {
+        sessions_are_seen(18);
+    }
+
+    #[test]
+    fn what_a_role_cannot_see_is_said() {
+        require_server!(16);
+        let server = Postgres::start(&ServerOptions { version: 16.into(), ..ServerOptions::default() });
+        server.psql("CREATE ROLE plain LOGIN; CREATE ROLE monitor LOGIN; GRANT pg_monitor TO monitor");
+        let words = |role: &str| {
+            let url = server.url().replace("postgres@", &format!("{role}@"));
+            Watch::new(None, Some(&info(&url))).unwrap().words()
+        };
+        assert!(words("plain").contains("only those of this role"), "{}", words("plain"));
+        assert!(words("monitor").ends_with("sessions that wait for I/O"), "{}", words("monitor"));
+        assert!(Watch::new(None, None).unwrap().words().contains("none was named"));
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_an_error() {
+        let error = Watch::new(None, Some(&info("postgresql://postgres@127.0.0.1:1/x"))).unwrap_err();
+        assert_eq!(error.code(), Code::Connect);
     }
 }

@@ -50,8 +50,8 @@ pub struct Plan {
     pub directory: PathBuf,
     /// Seconds in all.
     pub seconds: f64,
-    /// Bytes that the storage may have to deliver, read-ahead included. The last read may go beyond by one window of
-    /// the kernel's read-ahead.
+    /// Bytes that the storage may have to deliver, read-ahead included. Where that is less
+    /// than the most there may be, the last read may go beyond by two windows of the kernel's read-ahead.
     pub read_bytes: u64,
     /// Bytes of the scratch file.
     pub scratch_bytes: u64,

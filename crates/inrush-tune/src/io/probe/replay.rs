@@ -2,7 +2,7 @@
 //! which versions of PostgreSQL do that; every page from front to back; and pages that are cached.
 
 use super::budget::{Halt, Limit, counted};
-use super::direct::{add_sequential, apart, unreadable};
+use super::direct::{add_sequential, apart, tail_for, unreadable};
 use super::order::ascending;
 use super::stream::{Read, Reads, Stream};
 use super::workers::{MOST_IN_FLIGHT, Workers, buffer_bytes, read_run};
@@ -22,8 +22,8 @@ const DENSITIES: [f64; 3] = [0.01, 0.1, 0.5];
 const AHEADS: [u32; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// Most seconds of one replay.
 const SECONDS: f64 = 0.35;
-/// What is not given to replays: a share of the bytes, and seconds.
-const KEPT: (f64, f64) = (0.02, 1.0);
+/// Shares of the bytes and of the seconds that are not given to replays, beside what the tail takes.
+const KEPT: (f64, f64) = (0.02, 0.1);
 /// Pages between two looks at what the kernel has counted.
 const LOOK: u64 = 32;
 
@@ -87,6 +87,9 @@ fn pools(mechanisms: &[Mechanism]) -> Result<Vec<Workers>, Halt> {
 
 fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job]) -> Result<(), Halt> {
     let mut weight: f64 = jobs.iter().map(|job| job.weight).sum();
+    let (tail_seconds, tail_bytes) = tail_for(run).unwrap_or_default();
+    let kept_seconds = run.budget.seconds() * KEPT.1 + tail_seconds;
+    let kept_bytes = run.share(KEPT.0) + tail_bytes;
     for (at, job) in jobs.iter().enumerate() {
         run.step(format!(
             "{:.0} % of the pages, {} ahead ({})",
@@ -94,8 +97,8 @@ fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job]) -> Result<(), Halt> 
             job.ahead,
             named(job.mechanism)
         ));
-        let seconds = (run.budget.left_seconds() - KEPT.1).max(0.0) / (jobs.len() - at).max(1) as f64;
-        let left = run.budget.left_bytes().saturating_sub(run.share(KEPT.0));
+        let seconds = (run.budget.left_seconds() - kept_seconds).max(0.0) / (jobs.len() - at).max(1) as f64;
+        let left = run.budget.left_bytes().saturating_sub(kept_bytes);
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // at most 2 GB
         let bytes = (left as f64 * job.weight / weight.max(job.weight)) as u64;
@@ -397,7 +400,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &vec![1; 200 * 8192]).unwrap();
         let ended = AtomicBool::new(false);
-        let budget = Budget::new(&super::super::Plan::new("/nowhere"), &ended);
+        let budget = Budget::new(&super::super::Plan::new("/nowhere"), 0, &ended);
         let pages: Vec<u32> = (0..200).collect();
         for most in [0, 1, 16, 256] {
             let limit = budget.limit(10.0, u64::MAX);

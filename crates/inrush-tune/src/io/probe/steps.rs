@@ -4,7 +4,7 @@ use super::budget::{Budget, Halt, LEAST_SCRATCH_BYTES};
 use super::live::{Judged, Watch};
 use super::order::{Random, Shuffled};
 use super::scratch::Scratch;
-use super::{MOST_SCRATCH_BYTES, Plan, Progress, direct, replay};
+use super::{MOST_SCRATCH_BYTES, Plan, Progress, direct, replay, scratch};
 use crate::io::measured::{Measured, StopReason, VERSION};
 use crate::io::storage;
 use inrush_core::{Code, Error, Result};
@@ -65,8 +65,12 @@ pub fn run(
     let mut watch = Watch::new(storage.device_number.as_deref(), live)?;
     let mut measured =
         Measured { version: VERSION, at: utc(SystemTime::now()), storage, ..Measured::default() };
-    let budget = Budget::new(plan, ended);
-    let prepared = quiet(&budget, &mut watch, QUIET.0, false).and_then(|()| {
+    let read_ahead = measured.storage.read_ahead_kb.unwrap_or(0).saturating_mul(1024);
+    let budget = Budget::new(plan, read_ahead, ended);
+    measured.watched = Some(watch.words());
+    // Whatever comes of this probe: what an earlier one has left goes.
+    scratch::clean(&plan.directory);
+    let prepared = quiet(&budget, &mut watch, QUIET.0.min(budget.seconds() / 10.0), false).and_then(|()| {
         let seconds = budget.seconds() * WRITING;
         progress(Progress { done: 0.0, text: "the scratch file is written".to_owned() });
         let bytes = plan.scratch_bytes.clamp(LEAST_SCRATCH_BYTES, MOST_SCRATCH_BYTES);
@@ -227,7 +231,85 @@ fn utc(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
+
+    /// Measures something that takes 0.3 seconds next to traffic of about 1000 writes a second, which stops while it is
+    /// measured as often as is said. Returns how often it was measured, and what came of it.
+    fn next_to_traffic(starved: u32) -> (u32, Result<u32, Halt>) {
+        let directory = tempfile::Builder::new().tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let counters = directory.path().join("stat");
+        let write = |writes: u64| {
+            // Whoever reads it sees the one or the other.
+            fs::write(directory.path().join("next"), format!("0 0 0 0 {writes} 0 0\n")).unwrap();
+            fs::rename(directory.path().join("next"), &counters).unwrap();
+        };
+        write(0);
+        let (stopped, over, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writes = 0;
+                while !over.load(Relaxed) {
+                    if !stopped.load(Relaxed) {
+                        writes += 5;
+                        write(writes);
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let plan = Plan { seconds: 60.0, ..Plan::new(directory.path()) };
+            let budget = Budget::new(&plan, 0, &ended);
+            let mut watch = Watch::of_counters(counters.clone());
+            quiet(&budget, &mut watch, 0.5, false).unwrap();
+            let scratch = Scratch::create(directory.path(), 8 << 20, 10.0, &budget, &mut |_| {}).unwrap();
+            let mut random = Random::fresh();
+            let mut run = Run {
+                order: Shuffled::new(1, &mut random),
+                random,
+                measured: Measured::default(),
+                watch,
+                watched: Instant::now(),
+                ended: &ended,
+                progress: &mut |_| {},
+                step: 0,
+                steps: 1,
+                budget,
+                scratch,
+            };
+            let mut times = 0;
+            let out = run.watched(|_| {
+                times += 1;
+                stopped.store(times <= starved, Relaxed);
+                std::thread::sleep(Duration::from_millis(300));
+                // Between measurements it flows.
+                stopped.store(false, Relaxed);
+                Ok(times)
+            });
+            over.store(true, Relaxed);
+            (times, out)
+        })
+    }
+
+    #[test]
+    fn traffic_that_goes_on_is_no_reason_to_stop() {
+        let (times, out) = next_to_traffic(0);
+        assert!(matches!(out, Ok(1)), "{times}: {out:?}");
+    }
+
+    #[test]
+    fn traffic_that_suffers_once_has_a_pause_and_the_same_is_measured_again() {
+        let (times, out) = next_to_traffic(1);
+        assert!(matches!(out, Ok(2)), "{times}: {out:?}");
+    }
+
+    #[test]
+    fn traffic_that_suffers_again_ends_the_probe() {
+        let (times, out) = next_to_traffic(u32::MAX);
+        let Err(Halt::Stop(stop)) = out else { panic!("{times}: {out:?}") };
+        assert_eq!((times, stop.reason), (2, StopReason::LiveQueries));
+        assert!(stop.text.contains("reads and writes a second"), "{}", stop.text);
+    }
 
     #[test]
     fn times_are_written_as_the_calendar_has_them() {
