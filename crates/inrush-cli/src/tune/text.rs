@@ -195,6 +195,10 @@ fn replays(measured: &Measured) -> String {
     for mechanism in mechanisms {
         let of: Vec<_> = measured.replays.iter().filter(|one| one.mechanism == mechanism).collect();
         let aheads: BTreeSet<u32> = of.iter().map(|one| one.ahead).collect();
+        // Pages read one by one, for index scans: no setting to choose.
+        if aheads.len() < 2 {
+            continue;
+        }
         let mut densities: Vec<f64> = of.iter().map(|one| one.density).collect();
         densities.sort_by(f64::total_cmp);
         densities.dedup();

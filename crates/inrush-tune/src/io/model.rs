@@ -99,7 +99,7 @@ impl<'a> Model<'a> {
         let heap = scan.heap_pages as f64;
         let (heap_us, overlapped) = match scan.method {
             Method::Sequential => (table * self.sequential_us()?, true),
-            Method::Bitmap => (heap * self.page_us(heap / table, ahead)?, ahead.concurrency > 0),
+            Method::Bitmap => (self.bitmap_us(heap, heap / table, ahead)?, ahead.concurrency > 0),
             // Ranges are read whole: neighbours, which the kernel reads ahead, or which are combined.
             Method::Brin => (heap * self.neighbour_us(ahead)?, true),
             Method::Index => match scan.sweeps {
@@ -125,6 +125,24 @@ impl<'a> Model<'a> {
             io_seconds + computed
         };
         Some(Prediction { seconds, io_seconds })
+    }
+
+    /// Microseconds of a bitmap's pages. A scan begins with one page and asks for twice as many ahead with each that it
+    /// gets (nodeBitmapHeapscan.c, BitmapAdjustPrefetchTarget; read_stream.c doubles its distance): until as many are in
+    /// flight as may be, each doubling takes the latency of a read.
+    fn bitmap_us(&self, heap: f64, density: f64, ahead: ReadAhead) -> Option<f64> {
+        let page = self.page_us(density, ahead)?;
+        let most = match ahead.mechanism {
+            Mechanism::Workers { workers } => ahead.concurrency.min(workers),
+            _ => ahead.concurrency,
+        };
+        let flight = f64::from(most).min(heap);
+        if flight < 2.0 {
+            return Some(heap * page);
+        }
+        let begins = (1.0 + flight.log2()) * self.measured.latency_us()?;
+        // Where the kernel's own read-ahead has the pages already, nothing waits for them.
+        Some((begins + (heap - flight) * page).min(heap * self.measured.latency_us()?))
     }
 
     /// Microseconds of a page of which such a share is read, in ascending order. Between the densities and distances

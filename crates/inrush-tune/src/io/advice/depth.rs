@@ -61,7 +61,9 @@ fn densities(context: &Context<'_>, workers: Option<u32>) -> Vec<f64> {
     let mechanism = context.mechanism(workers);
     let model = Model::new(context.measured);
     let sequential = context.measured.sequential_page_us().unwrap_or(0.0);
-    let mut densities: Vec<f64> = context.measured.replays.iter().map(|one| one.density).collect();
+    // A bitmap of all pages is there for the model; nobody chooses a setting for it.
+    let mut densities: Vec<f64> =
+        context.measured.replays.iter().map(|one| one.density).filter(|density| *density < 0.9).collect();
     densities.sort_by(f64::total_cmp);
     densities.dedup();
     if context.verdict.class.capped() {

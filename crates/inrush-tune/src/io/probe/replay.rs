@@ -16,10 +16,12 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// Shares of the pages that are read. All of them is what a sequential scan reads.
-const DENSITIES: [f64; 3] = [0.01, 0.1, 0.5];
+/// Shares of the pages that are read.
+const DENSITIES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 /// Values of effective_io_concurrency.
 const AHEADS: [u32; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// Those for a bitmap of all pages: what the kernel reads ahead by itself, what spoils that, and what makes up for it.
+const AHEADS_OF_ALL: [u32; 4] = [0, 1, 16, 64];
 /// Most seconds of one replay.
 const SECONDS: f64 = 0.35;
 /// Shares of the bytes and of the seconds that are not given to replays, beside what the tail takes.
@@ -28,7 +30,7 @@ const KEPT: (f64, f64) = (0.02, 0.1);
 const LOOK: u64 = 32;
 
 /// How many replays there are of each way to read ahead, both passes together.
-pub(super) const RUNS: usize = 2 * DENSITIES.len() * AHEADS.len();
+pub(super) const RUNS: usize = 2 * ((DENSITIES.len() - 1) * AHEADS.len() + AHEADS_OF_ALL.len());
 
 /// One replay to make, and its share of the bytes.
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +45,12 @@ struct Job {
 /// them is kept whenever it ends.
 pub(super) fn replays(run: &mut Run<'_>, mechanisms: &[Mechanism]) -> Result<(), Halt> {
     let mut jobs = Vec::new();
+    // Index scans read page by page in all versions.
+    let plain = (!mechanisms.contains(&Mechanism::Advice)).then_some(Mechanism::Advice);
     for density in DENSITIES {
-        for ahead in AHEADS {
-            for mechanism in mechanisms {
+        for ahead in if density < 1.0 { &AHEADS[..] } else { &AHEADS_OF_ALL } {
+            let ahead = *ahead;
+            for mechanism in mechanisms.iter().chain(plain.as_ref().filter(|_| ahead == 0)) {
                 // Without advice the kernel reads ahead by itself where pages are dense: whole windows, of which a few
                 // must be seen.
                 let weight = if ahead == 0 && density > 0.2 { 4.0 } else { 1.0 };
