@@ -307,6 +307,15 @@ fn a_file_system_without_files_without_names_is_measured_and_left_clean() {
     assert!(entries(fat.at.path()).is_empty());
 }
 
+/// Ends the queries however the test ends: the scope waits for them.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 #[test]
 fn a_server_at_work_is_watched() {
     require_server!(16);
@@ -322,6 +331,7 @@ fn a_server_at_work_is_watched() {
     let (over, mut watchers) = (AtomicBool::new(false), Vec::new());
     let watcher = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'inrush tune'";
     let measured = std::thread::scope(|scope| {
+        let _over = Over(&over);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !over.load(Relaxed) {
@@ -335,7 +345,6 @@ fn a_server_at_work_is_watched() {
                 watchers.push(server.psql(watcher));
             }
         });
-        over.store(true, Relaxed);
         measured.unwrap()
     });
     // Whether these queries suffer depends on the machine. It ends by itself or because of them, and has a curve.

@@ -35,13 +35,14 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Writes the file, in the seconds it may take; fewer bytes than asked for where those end first.
+    /// Writes the file, in the seconds it may take; fewer bytes than asked for where those end first. `wrote` hears the
+    /// share that is written, after each MiB, and may end it.
     pub(super) fn create(
         directory: &Path,
         bytes: u64,
         seconds: f64,
         budget: &Budget<'_>,
-        wrote: &mut dyn FnMut(f64),
+        wrote: &mut dyn FnMut(f64) -> Result<(), Halt>,
     ) -> Result<Scratch, Halt> {
         let bytes = affordable(directory, bytes)?;
         let file = open(directory)?;
@@ -294,7 +295,7 @@ fn write(
     bytes: u64,
     seconds: f64,
     budget: &Budget<'_>,
-    wrote: &mut dyn FnMut(f64),
+    wrote: &mut dyn FnMut(f64) -> Result<(), Halt>,
 ) -> Result<u64, Halt> {
     let until = Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, budget.left_seconds()));
     let mut random = Random::fresh();
@@ -312,7 +313,7 @@ fn write(
         })?;
         written += CHUNK as u64;
         #[allow(clippy::cast_precision_loss)] // a share
-        wrote(written as f64 / bytes as f64);
+        wrote(written as f64 / bytes as f64)?;
     }
     Ok(written)
 }
@@ -355,7 +356,7 @@ mod tests {
     fn create(directory: &Path, bytes: u64) -> Result<Scratch, Halt> {
         let ended = AtomicBool::new(false);
         let budget = Budget::new(&Plan::new(directory), 0, &ended);
-        Scratch::create(directory, bytes, 10.0, &budget, &mut |_| {})
+        Scratch::create(directory, bytes, 10.0, &budget, &mut |_| Ok(()))
     }
 
     #[test]
@@ -392,6 +393,11 @@ mod tests {
             fs::write(path(name), "left").unwrap();
         }
         fs::create_dir(path("pgsql_tmp_inrush_3_3")).unwrap();
+        fs::write(path("linked"), "twice").unwrap();
+        fs::hard_link(path("linked"), path("pgsql_tmp_inrush_5_5")).unwrap();
+        let pipe = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, path("pgsql_tmp_inrush_6_6"), pipe, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
         std::os::unix::fs::symlink(path("pgsql_tmp1.1"), path("pgsql_tmp_inrush_4_4")).unwrap();
         let held = File::open(path("pgsql_tmp_inrush_7_7")).unwrap();
         rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -404,10 +410,13 @@ mod tests {
         assert_eq!(
             left,
             [
+                "linked",
                 "pgsql_tmp1.1",
                 "pgsql_tmp_inrush_1_2x",
                 "pgsql_tmp_inrush_3_3",
                 "pgsql_tmp_inrush_4_4",
+                "pgsql_tmp_inrush_5_5",
+                "pgsql_tmp_inrush_6_6",
                 "pgsql_tmp_inrush_7_7"
             ]
         );

@@ -74,9 +74,14 @@ pub fn run(
         let seconds = budget.seconds() * WRITING;
         progress(Progress { done: 0.0, text: "the scratch file is written".to_owned() });
         let bytes = plan.scratch_bytes.clamp(LEAST_SCRATCH_BYTES, MOST_SCRATCH_BYTES);
+        let (mut begin, mut suffered) = (watch.begin(), false);
         Scratch::create(&plan.directory, bytes, seconds, &budget, &mut |share| {
             let text = format!("the scratch file is written, {:.0} %", share * 100.0);
             progress(Progress { done: 0.0, text });
+            watch.measured(&begin);
+            bear(&budget, &mut watch, &mut suffered)?;
+            begin = watch.begin();
+            Ok(())
         })
     });
     let outcome = prepared.and_then(|scratch| {
@@ -198,6 +203,19 @@ impl Run<'_> {
     }
 }
 
+/// Looks whether live queries suffered while something was written. A pause the first time; the end the second.
+/// What is written counts as the device's traffic, so only the server's sessions tell.
+fn bear(budget: &Budget<'_>, watch: &mut Watch, suffered: &mut bool) -> Result<(), Halt> {
+    match watch.judge() {
+        Judged::Suffering(text) if *suffered => Err(Halt::stop(StopReason::LiveQueries, text)),
+        Judged::Suffering(_) => {
+            *suffered = true;
+            quiet(budget, watch, RELIEF, true)
+        }
+        Judged::Well | Judged::Unknown => Ok(()),
+    }
+}
+
 /// Sees what others do while nothing is measured.
 fn quiet(budget: &Budget<'_>, watch: &mut Watch, seconds: f64, afresh: bool) -> Result<(), Halt> {
     budget.check()?;
@@ -235,6 +253,15 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
+    /// Ends the traffic however a test ends: the scope waits for it.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
     /// Measures something that takes 0.3 seconds next to traffic of about 1000 writes a second, which stops while it is
     /// measured as often as is said. Returns how often it was measured, and what came of it.
     fn next_to_traffic(starved: u32) -> (u32, Result<u32, Halt>) {
@@ -248,6 +275,7 @@ mod tests {
         write(0);
         let (stopped, over, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
+            let _over = Over(&over);
             scope.spawn(|| {
                 let mut writes = 0;
                 while !over.load(Relaxed) {
@@ -262,7 +290,7 @@ mod tests {
             let budget = Budget::new(&plan, 0, &ended);
             let mut watch = Watch::of_counters(counters.clone());
             quiet(&budget, &mut watch, 0.5, false).unwrap();
-            let scratch = Scratch::create(directory.path(), 8 << 20, 10.0, &budget, &mut |_| {}).unwrap();
+            let scratch = Scratch::create(directory.path(), 8 << 20, 10.0, &budget, &mut |_| Ok(())).unwrap();
             let mut random = Random::fresh();
             let mut run = Run {
                 order: Shuffled::new(1, &mut random),
@@ -277,18 +305,58 @@ mod tests {
                 budget,
                 scratch,
             };
-            let mut times = 0;
+            let (mut times, mut ended_at, mut paused) = (0, None::<Instant>, true);
             let out = run.watched(|_| {
                 times += 1;
+                // A pause before the second time.
+                paused =
+                    paused && ended_at.is_none_or(|at| times != 2 || at.elapsed().as_secs_f64() > RELIEF);
                 stopped.store(times <= starved, Relaxed);
                 std::thread::sleep(Duration::from_millis(300));
                 // Between measurements it flows.
                 stopped.store(false, Relaxed);
+                ended_at = Some(Instant::now());
                 Ok(times)
             });
-            over.store(true, Relaxed);
+            assert!(paused, "there was no pause");
             (times, out)
         })
+    }
+
+    #[test]
+    fn who_suffers_while_the_file_is_written_has_one_pause() {
+        let directory = tempfile::Builder::new().tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let counters = directory.path().join("stat");
+        let write = |writes: u32| fs::write(&counters, format!("0 0 0 0 {writes}\n")).unwrap();
+        let ended = AtomicBool::new(false);
+        let budget = Budget::new(&Plan::new(directory.path()), 0, &ended);
+        let mut watch = Watch::of_counters(counters.clone());
+        write(0);
+        let moment = |watch: &mut Watch, from: u32, to: u32| {
+            write(from);
+            let begin = watch.begin();
+            std::thread::sleep(Duration::from_millis(300));
+            write(to);
+            begin
+        };
+        let begin = moment(&mut watch, 0, 1000);
+        watch.quiet(&begin, false);
+        let mut suffered = false;
+        let begin = moment(&mut watch, 1000, 2000);
+        watch.measured(&begin);
+        bear(&budget, &mut watch, &mut suffered).unwrap();
+        assert!(!suffered);
+        let begin = moment(&mut watch, 2000, 2001);
+        watch.measured(&begin);
+        let began = Instant::now();
+        bear(&budget, &mut watch, &mut suffered).unwrap();
+        assert!(suffered && began.elapsed().as_secs_f64() >= RELIEF);
+        let begin = moment(&mut watch, 2001, 5000);
+        watch.quiet(&begin, true);
+        let begin = moment(&mut watch, 5000, 5001);
+        watch.measured(&begin);
+        let Err(Halt::Stop(stop)) = bear(&budget, &mut watch, &mut suffered) else { panic!("it went on") };
+        assert_eq!(stop.reason, StopReason::LiveQueries);
     }
 
     #[test]
