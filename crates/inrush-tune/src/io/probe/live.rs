@@ -23,7 +23,7 @@ const LOOKS: u32 = 4;
 /// is not begun before it is known how this one was borne.
 const EVERY: Duration = Duration::from_millis(20);
 /// How many quiet moments count together.
-const MOMENTS: usize = 3;
+const MOMENTS: usize = 8;
 
 /// What others did in some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -152,14 +152,14 @@ impl Watch {
     /// Of a file with counters of a device.
     #[cfg(test)]
     pub(super) fn of_counters(stat: PathBuf) -> Watch {
-        let moments = VecDeque::new();
-        Watch {
-            stat: Some(stat),
-            session: None,
-            moments,
-            during: Window::default(),
-            foreign_read_bytes: 8192.0,
-        }
+        Watch { stat: Some(stat), ..Watch::of_windows(&[], Window::default()) }
+    }
+
+    /// Of what was seen elsewhere.
+    #[cfg(test)]
+    pub(super) fn of_windows(quiet: &[Window], during: Window) -> Watch {
+        let moments = quiet.iter().copied().collect();
+        Watch { stat: None, session: None, moments, during, foreign_read_bytes: 8192.0 }
     }
 
     /// Whether there is anything to watch.
@@ -244,10 +244,19 @@ impl Watch {
         self.during.add(&window);
     }
 
+    /// Something was written. The device's counters do not tell whose writes they are of, so they say nothing.
+    pub(super) fn wrote(&mut self, begin: &Begin) {
+        let window = self.since(begin, self.foreign_read_bytes);
+        self.during.add(&Window { foreign: None, ..window });
+    }
+
     /// Whether live queries suffered in what was measured since the last answer that was not `Unknown`.
     pub(super) fn judge(&mut self) -> Judged {
         let mut quiet = Window::default();
         self.moments.iter().for_each(|moment| quiet.add(moment));
+        // Traffic in bursts (write-back, a build) pauses by itself: only what flowed in the calmest moment, too, is missed.
+        let calmest = self.moments.iter().filter_map(Window::rate).min_by(f64::total_cmp);
+        quiet.foreign = calmest.map(|rate| rate * quiet.seconds);
         let judged = judge(&quiet, &self.during);
         if judged != Judged::Unknown {
             self.during = Window::default();
@@ -446,6 +455,15 @@ mod tests {
         assert!(matches!(judge(&quiet, &starved), Judged::Suffering(text) if text.contains("200")));
         let unseen = Window { looks: 2, waiting: 0, ..traffic(0.5, 600.0) };
         assert_eq!(judge(&quiet, &unseen), Judged::Unknown);
+    }
+
+    #[test]
+    fn traffic_that_pauses_by_itself_is_not_missed() {
+        let steady = [traffic(0.25, 250.0), traffic(0.25, 260.0), traffic(0.25, 240.0)];
+        let during = traffic(0.5, 100.0);
+        assert!(matches!(Watch::of_windows(&steady, during).judge(), Judged::Suffering(_)));
+        let bursts = [traffic(0.25, 5000.0), traffic(0.25, 60.0), traffic(0.25, 3000.0)];
+        assert_eq!(Watch::of_windows(&bursts, traffic(0.5, 100.0)).judge(), Judged::Well);
     }
 
     #[test]
