@@ -39,6 +39,17 @@ fn probe(plan: &Plan) -> inrush_core::Result<Measured> {
     run(plan, None, &AtomicBool::new(false), &mut |_| {})
 }
 
+/// Others use this disk, too: a probe that ended for their sake is made again.
+fn undisturbed(mut attempt: impl FnMut() -> Measured) -> Measured {
+    for _ in 0..5 {
+        let measured = attempt();
+        if measured.stopped.as_ref().is_none_or(|stop| stop.reason != StopReason::LiveQueries) {
+            return measured;
+        }
+    }
+    panic!("others use the disk too much for this test");
+}
+
 fn entries(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     names.map(|name| name.into_string().unwrap()).collect()
@@ -53,13 +64,16 @@ fn everything_is_measured_within_the_limits() {
         mechanisms: vec![Mechanism::Advice, Mechanism::CombinedAdvice, workers],
         ..small(directory.path())
     };
-    let mut shares = Vec::new();
-    let began = Instant::now();
-    let measured = run(&plan, None, &AtomicBool::new(false), &mut |progress: Progress| {
-        assert!(!progress.text.is_empty());
-        shares.push(progress.done);
+    let (mut shares, mut began) = (Vec::new(), Instant::now());
+    let measured = undisturbed(|| {
+        shares.clear();
+        began = Instant::now();
+        let measured = run(&plan, None, &AtomicBool::new(false), &mut |progress: Progress| {
+            assert!(!progress.text.is_empty());
+            shares.push(progress.done);
+        });
+        measured.unwrap()
     });
-    let measured = measured.unwrap();
 
     // Two windows of the kernel's read-ahead may be read beyond the limit.
     let windows = measured.storage.read_ahead_kb.unwrap_or(0) * 1024 * 2;
@@ -111,7 +125,7 @@ fn bytes_that_are_used_up_end_it_and_what_was_measured_stays() {
     let _alone = alone();
     let directory = directory();
     let plan = Plan { read_bytes: 3 << 20, ..small(directory.path()) };
-    let measured = probe(&plan).unwrap();
+    let measured = undisturbed(|| probe(&plan).unwrap());
     let windows = measured.storage.read_ahead_kb.unwrap_or(0) * 1024 * 2;
     assert!(measured.read_bytes <= plan.read_bytes + windows, "{}", measured.read_bytes);
     assert_eq!(measured.stopped.unwrap().reason, StopReason::Bytes);
@@ -136,16 +150,20 @@ fn whoever_wants_it_to_end_waits_for_a_moment_only() {
     let _alone = alone();
     let directory = directory();
     for at in ["written", "random reads, 4", "front to back", "of the pages"] {
-        let (ended, mut since) = (AtomicBool::new(false), None);
-        let measured = run(&small(directory.path()), None, &ended, &mut |progress: Progress| {
-            if progress.text.contains(at) && since.is_none() {
-                ended.store(true, Relaxed);
-                since = Some(Instant::now());
-            }
+        let mut took = None;
+        let measured = undisturbed(|| {
+            let (ended, mut since) = (AtomicBool::new(false), None);
+            let measured = run(&small(directory.path()), None, &ended, &mut |progress: Progress| {
+                if progress.text.contains(at) && since.is_none() {
+                    ended.store(true, Relaxed);
+                    since = Some(Instant::now());
+                }
+            });
+            took = since.map(|since| since.elapsed());
+            measured.unwrap()
         });
-        let measured = measured.unwrap();
         // Nobody but the machine may take longer: ten times what is promised.
-        assert!(since.expect("the step").elapsed() < Duration::from_secs(2), "{at}");
+        assert!(took.expect("the step") < Duration::from_secs(2), "{at}: {took:?}");
         assert_eq!(measured.stopped.unwrap().reason, StopReason::Interrupted, "{at}");
         assert_eq!(measured.random.is_empty(), at == "written", "{at}");
         assert!(entries(directory.path()).is_empty());
@@ -177,11 +195,18 @@ fn a_probe_that_is_killed_leaves_nothing() {
     let _alone = alone();
     let directory = directory();
     for at in ["STEP the scratch file is written, 10", "STEP random reads, 2", "STEP 1 % of the pages"] {
-        let mut child = another(directory.path()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let reached = lines.any(|line| line.is_ok_and(|line| line.starts_with(at)));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let mut reached = false;
+        // It does not come that far where others use the disk too much.
+        for _ in 0..5 {
+            let mut child = another(directory.path()).spawn().unwrap();
+            let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+            reached = reached || lines.any(|line| line.is_ok_and(|line| line.starts_with(at)));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            if reached {
+                break;
+            }
+        }
         assert!(reached, "{at}");
         assert!(entries(directory.path()).is_empty(), "{at}");
     }
