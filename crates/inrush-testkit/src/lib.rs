@@ -1,5 +1,5 @@
 //! What the tests of all crates lean on: throw-away PostgreSQL servers of several versions, a proxy that
-//! breaks connections at chosen moments, and writers of the case files.
+//! breaks connections at chosen moments, storage that is slow on purpose, and writers of the case files.
 //!
 //! Everything is synchronous and made for tests: what cannot be had ends the test with a panic that says
 //! why. Nothing outlives the test process, not even when it is killed, and nothing is ever signalled that
@@ -13,6 +13,7 @@ mod kafka;
 mod postgres;
 pub mod proxy;
 mod server_user;
+pub mod slow_disk;
 
 pub use cluster::{At, Cluster, ClusterDatabase, ClusterOptions, Reach};
 pub use installation::{Installation, USUAL_BLOCK_SIZE, Version};
