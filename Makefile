@@ -10,11 +10,11 @@ FUZZ_SECONDS ?= 600
 PG_CONFIG ?= pg_config
 # Tests of `make extension-test`, as TESTS='types hostile'; all of them if empty. VERSIONS='15 18' chooses servers.
 TESTS  ?=
-# Options of `make bench-c1` to `make bench-c4`, as BENCH='--runs 9 --versions 15 --rung btree'.
+# Options of `make bench-c1` to `make bench-c5`, as BENCH='--runs 9 --versions 15 --rung btree'.
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test stream-kill-test lever-test bench-c1 bench-c2 bench-c3 bench-c4 postgres-32k postgres-asserts clean-demo
+.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test stream-kill-test lever-test bench-c1 bench-c2 bench-c3 bench-c4 bench-c5 postgres-32k postgres-asserts clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ bench-c3: build ## case C3 (a stream into tables with BRIN) against pgbench and 
 
 bench-c4: build ## case C4 (a cluster, past its coordinator), on the one that BENCH='--to DSN' names; keeps the run under bench/runs
 	$(INRUSH) bench c4 $(BENCH)
+
+bench-c5: build ## case C5 (scans of what is on the disk only, on slow storage too: as root); keeps the run under bench/runs
+	$(INRUSH) bench c5 $(BENCH)
 
 postgres-32k: ## build a PostgreSQL with 32 KB blocks, outside the repository; some rungs of bench-c1 need it
 	@sh scripts/postgres.sh 32k

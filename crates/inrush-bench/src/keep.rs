@@ -1,5 +1,5 @@
 use crate::Record;
-use crate::{c3, c4, render};
+use crate::{c3, c4, c5, render};
 use inrush_core::{Code, Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -52,6 +52,11 @@ pub fn pages(here: &Path) -> Result<()> {
                 others += &c4::section(&name, &record);
                 continue;
             }
+            c5::KIND => {
+                let record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
+                others += &c5::section(&name, &record);
+                continue;
+            }
             _ => {}
         }
         let record: Record = serde_json::from_slice(&text).map_err(|e| failed("read", &path, &e))?;
@@ -63,7 +68,7 @@ pub fn pages(here: &Path) -> Result<()> {
     std::fs::write(&readme, render::readme(&records) + &others).map_err(|e| failed("write", &readme, &e))
 }
 
-/// What a record says it is: those of cases C3 and C4 have forms of their own.
+/// What a record says it is: those of cases C3, C4 and C5 have forms of their own.
 fn kind(json: &[u8]) -> String {
     #[derive(Default, serde::Deserialize)]
     struct Kind {

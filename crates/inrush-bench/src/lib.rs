@@ -20,6 +20,7 @@
 
 pub mod c3;
 pub mod c4;
+pub mod c5;
 mod case;
 mod case_file;
 mod compare;

@@ -25,6 +25,15 @@ pub fn server_cpu(postmaster: u32) -> Option<f64> {
     }
 }
 
+/// The processes that a process has started, and that live.
+pub fn children_of(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent))
+        .collect()
+}
+
 /// CPU seconds of one process so far, without its children.
 pub fn process_cpu(pid: u32) -> Option<f64> {
     Some(seconds(Stat::of(pid)?.own))

@@ -1,7 +1,7 @@
 //! `inrush bench`
 
 use crate::args::{BenchArgs, BenchCommand, DataArgs, DataFormat};
-use inrush_bench::{Case, Form, Options, c3, c4, render};
+use inrush_bench::{Case, Form, Options, c3, c4, c5, render};
 use inrush_core::{Code, Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +20,8 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
             println!("{:<4} {} rungs: {}", stream.name, stream.rungs.len(), stream.about);
             let cluster = c4::Case::built_in()?;
             println!("{:<4} {} rungs: {}", cluster.name, cluster.rungs.len(), cluster.about);
+            let scans = c5::Case::built_in()?;
+            println!("{:<4} {} rungs: {}", scans.name, scans.rungs.len(), scans.about);
             return Ok(ExitCode::SUCCESS);
         }
         Some(BenchCommand::Pages(args)) => {
@@ -40,6 +42,9 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     }
     if let Some(case) = c3::Case::find(name)? {
         return stream(case, args);
+    }
+    if let Some(case) = c5::Case::find(name)? {
+        return scans(case, args);
     }
     if args.seconds.is_some() || args.minutes.is_some() {
         return Err(Error::new(Code::Clash, "--seconds is for c3 and c4 only, --minutes for c3"));
@@ -119,6 +124,30 @@ fn cluster(case: c4::Case, args: BenchArgs) -> Result<ExitCode> {
     print!("{}", c4::text(&record));
     if !args.no_keep {
         println!("\nkept in {}", c4::keep(&record, &args.out)?.display());
+    }
+    let failed = record.ended_early.is_some() || record.turns.iter().any(|turn| turn.failure.is_some());
+    Ok(ExitCode::from(if failed { 2 } else { 0 }))
+}
+
+/// Case C5.
+fn scans(case: c5::Case, args: BenchArgs) -> Result<ExitCode> {
+    if !args.server.is_empty() || args.seconds.is_some() || args.minutes.is_some() {
+        return Err(Error::new(Code::Clash, "--server, --seconds and --minutes are not for c5")
+            .hint("It starts servers of its own; --rows says how large the tables are."));
+    }
+    let options = c5::Options {
+        runs: args.runs,
+        rows: args.rows,
+        versions: args.versions,
+        rungs: args.rung,
+        only: args.only,
+        inrush: this_program()?,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let record = c5::run(case, &options, &|line| eprintln!("{line}"))?;
+    print!("{}", c5::text(&record));
+    if !args.no_keep {
+        println!("\nkept in {}", c5::keep(&record, &args.out)?.display());
     }
     let failed = record.ended_early.is_some() || record.turns.iter().any(|turn| turn.failure.is_some());
     Ok(ExitCode::from(if failed { 2 } else { 0 }))

@@ -2,11 +2,12 @@
 //!
 //! ```sh
 //! cargo run -p inrush-testkit --example slow_disk -- BACKING AT 1ms
-//! cargo run -p inrush-testkit --example slow_disk -- cap AT 2G 3000     # an ext4 disk with 3000 reads a second
+//! cargo run -p inrush-testkit --example slow_disk -- cap AT 2G 3000     # ext4 with 3000 reads a second
 //! cargo run -p inrush-testkit --example slow_disk -- clean              # removes what killed ones have left
 //! ```
 //!
-//! Both need root. `cap` prints the control group in which a process is slow: write its number into `cgroup.procs` there.
+//! Both need root. `cap` prints the control group in which a process is slow: write its number into
+//! `cgroup.procs` there.
 
 use inrush_testkit::slow_disk::{IopsCap, LatencyLayer, clean_up};
 use signal_hook::consts::TERM_SIGNALS;

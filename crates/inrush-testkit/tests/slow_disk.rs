@@ -194,7 +194,6 @@ fn what_a_killed_process_leaves_is_removed() {
     if skipped() {
         return;
     }
-    let dir = directories();
     if let Some(role) = std::env::var_os(ROLE) {
         // The process that is killed.
         let dir = Path::new(&role);
@@ -204,6 +203,7 @@ fn what_a_killed_process_leaves_is_removed() {
         thread::sleep(Duration::from_secs(60));
         return;
     }
+    let dir = directories();
     fs::create_dir(dir.path().join("disk")).unwrap();
     let mut child = again("what_a_killed_process_leaves_is_removed", dir.path());
     let began = Instant::now();

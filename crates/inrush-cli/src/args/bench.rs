@@ -7,22 +7,22 @@ use std::path::PathBuf;
 ///
 /// Without --server it starts servers of its own, of every version installed, with fsync, full_page_writes and
 /// data checksums on. Files and servers are under TMPDIR: let that be on the disk that is meant. c4 runs on the
-/// cluster that --to names.
+/// cluster that --to names. c5 has slow storage too, which only root can make.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct BenchArgs {
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
 
-    /// c1 (wide rows), c2 (narrow rows), c3 (a stream), c4 (a cluster), or a case file that ends in .toml
+    /// c1 (wide rows), c2 (narrow rows), c3 (a stream), c4 (a cluster), c5 (scans), or a case file that ends in .toml
     #[arg(value_name = "CASE")]
     pub case: Option<String>,
 
-    /// Rows instead of the case's
+    /// Rows instead of the case's; of c5, of its first table, the others in proportion
     #[arg(long, value_name = "N")]
     pub rows: Option<u64>,
 
-    /// Runs of each contender [default: 5; c4: 3]
+    /// Runs of each contender [default: 5; c4: 3; c5: 5, on slow storage 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: Option<u32>,
 
@@ -60,7 +60,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME")]
     pub rung: Vec<String>,
 
-    /// Only the baselines and the contenders whose names contain one of these
+    /// Only the baselines and the contenders whose names contain one of these; of c5, only such scans
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub only: Vec<String>,
 

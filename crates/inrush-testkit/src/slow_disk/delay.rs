@@ -1,8 +1,8 @@
 //! Reads that are answered after a fixed time.
 //!
-//! Each waits for the same time, so what came first is due first: a queue is enough, no timer wheel. One thread, the
-//! leader, holds the queue's end and sleeps until the first read is due; then another becomes the leader, and it answers.
-//! So no read is handed from thread to thread, and as many wait at once as there are.
+//! Each waits for the same time, so what came first is due first: a queue is enough, no timer wheel. One
+//! thread, the leader, holds the queue's end and sleeps until the first read is due; then another becomes the
+//! leader, and it answers. So no read is handed from thread to thread, and as many wait at once as there are.
 
 use super::Reads;
 use fuser::{Errno, ReplyData};
@@ -16,7 +16,8 @@ use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-/// Threads that answer. More than cores: what is not in the page cache of the backing directory makes them wait for a disk.
+/// Threads that answer. More than cores: what is not in the page cache of the backing directory makes them
+/// wait for a disk.
 const THREADS: usize = 16;
 
 /// A read that waits.
@@ -85,7 +86,8 @@ impl Drop for Delay {
 
 /// A thread's life.
 fn answer(queue: &Mutex<Receiver<(Instant, Read)>>, counters: &Counters) {
-    // Else the kernel wakes sleepers up to 50 us late, so as to wake several at once. If it will not, delays are longer.
+    // Else the kernel wakes sleepers up to 50 us late, so as to wake several at once. If it will not, delays
+    // are longer.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut buffer = Vec::new();
     loop {

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Read-ahead of a disk, as the kernel has it where nobody has changed it.
 const READ_AHEAD_KB: u32 = 128;
 
-/// A disk that gives a group of processes so many reads a second, whatever their size and however many are in flight: a
-/// loop device with ext4 on a file, behind a throttle of a control group. Dropping it removes all of that.
+/// A disk that gives a group of processes so many reads a second, whatever their size and however many are in
+/// flight: a loop device with ext4 on a file, behind a throttle of a control group. Dropping it removes all
+/// of that.
 ///
-/// Its pages are twice in memory, as those of the disk and as those of the file: what is read again and again is limited by
-/// the throttle alone.
+/// Its pages are twice in memory, as those of the disk and as those of the file: what is read again and again
+/// is limited by the throttle alone.
 #[derive(Debug)]
 pub struct IopsCap {
     at: PathBuf,
@@ -32,8 +33,8 @@ struct Disk {
 }
 
 impl IopsCap {
-    /// Shows a new, empty disk of `bytes` at `at`, an empty directory; its file is beside that directory. Nobody is slow before
-    /// he is in the group: [`IopsCap::add`].
+    /// Shows a new, empty disk of `bytes` at `at`, an empty directory; its file is beside that directory.
+    /// Nobody is slow before he is in the group: [`IopsCap::add`].
     ///
     /// # Errors
     /// Without root; without loop devices, `losetup`, `mkfs.ext4`, or control groups for I/O.

@@ -12,12 +12,12 @@ use std::time::Duration;
 /// Threads that take requests from the kernel: one for each core that this is used on.
 const RECEIVERS: usize = 2;
 
-/// A directory seen through a file system (FUSE, in this process) whose reads take longer, each for itself: as many as are
-/// asked for at once wait at the same time. Dropping it unmounts it.
+/// A directory seen through a file system (FUSE, in this process) whose reads take longer, each for itself:
+/// as many as are asked for at once wait at the same time. Dropping it unmounts it.
 ///
-/// One request of the kernel is one read: a page that was advised or read past the page cache, a window of read-ahead
-/// (128 kB), at most 1 MiB. Writes, names and the rest are as fast as this process is. A server may have a tablespace or
-/// its data directory there. There is no `O_TMPFILE`.
+/// One request of the kernel is one read: a page that was advised or read past the page cache, a window of
+/// read-ahead (128 kB), at most 1 MiB. Writes, names and the rest are as fast as this process is. A server
+/// may have a tablespace or its data directory there. There is no `O_TMPFILE`.
 ///
 /// Nobody else may change the backing directory meanwhile.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct LatencyLayer {
 }
 
 impl LatencyLayer {
-    /// Shows `backing` at `at`, an empty directory, which keeps the rights that `backing` has; each read takes `delay` longer.
+    /// Shows `backing` at `at`, an empty directory, which keeps the rights that `backing` has; each read
+    /// takes `delay` longer.
     ///
     /// # Errors
     /// Without root; where the kernel has no FUSE; if one of them is no directory.
@@ -80,8 +81,8 @@ impl Drop for LatencyLayer {
             // Somebody may have something open there: then it goes with him.
             let detached = mounts::detach(&self.at).is_ok();
             if detached {
-                // Ends the connection, and with it the threads, only where nobody is inside any more; else they end with him,
-                // or with this process, and waiting would be for ever.
+                // Ends the connection, and with it the threads, only where nobody is inside any more; else
+                // they end with him, or with this process, and waiting would be for ever.
                 drop(session);
             } else {
                 let _ = session.umount_and_join();

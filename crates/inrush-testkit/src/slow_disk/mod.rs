@@ -1,9 +1,10 @@
-//! Storage that is slow on purpose, for whatever must be right on storage that this machine has not got: a file system
-//! whose reads take a millisecond, however many wait at once ([`LatencyLayer`]), and a disk that gives so many reads a
-//! second, however many are in flight ([`IopsCap`]). Both need root and Linux; without, they say why not.
+//! Storage that is slow on purpose, for whatever must be right on storage that this machine has not got: a
+//! file system whose reads take a millisecond, however many wait at once ([`LatencyLayer`]), and a disk that
+//! gives so many reads a second, however many are in flight ([`IopsCap`]). Both need root and Linux; without,
+//! they say why not.
 //!
-//! What a killed process leaves is removed by [`clean_up`], which both begin with. Mounts, files, and control groups have
-//! names that begin with [`NAME`], and nothing else is ever touched.
+//! What a killed process leaves is removed by [`clean_up`], which both begin with. Mounts, files, and control
+//! groups have names that begin with [`NAME`], and nothing else is ever touched.
 
 #[cfg(target_os = "linux")]
 mod delay;

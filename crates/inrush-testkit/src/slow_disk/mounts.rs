@@ -20,8 +20,8 @@ pub struct Mount {
     pub source: String,
 }
 
-/// Removes what killed processes have left: layers that nobody answers for, disks with their mounts, files and loop devices,
-/// and control groups.
+/// Removes what killed processes have left: layers that nobody answers for, disks with their mounts, files
+/// and loop devices, and control groups.
 ///
 /// # Errors
 /// If something of that cannot be removed. Nothing happens without root.

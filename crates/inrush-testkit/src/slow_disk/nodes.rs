@@ -1,7 +1,8 @@
 //! What the kernel knows of the backing directory: files by their number, each held by a descriptor.
 //!
-//! A descriptor opened with O_PATH keeps the file whatever it is called by now, so renaming changes nothing here, and a
-//! number is not given to another file while the kernel knows it. One for each file that the kernel remembers.
+//! A descriptor opened with O_PATH keeps the file whatever it is called by now, so renaming changes nothing
+//! here, and a number is not given to another file while the kernel knows it. One for each file that the
+//! kernel remembers.
 
 use fuser::{FileAttr, FileType, INodeNo};
 use rustix::fs::{AtFlags, CWD, FileType as Kind, Mode, OFlags, Stat};
@@ -111,8 +112,8 @@ impl Nodes {
     }
 }
 
-/// A path to the file of a descriptor, for calls that take no O_PATH descriptor. It follows no symbolic link of the file's
-/// own: those are descriptors, too.
+/// A path to the file of a descriptor, for calls that take no O_PATH descriptor. It follows no symbolic link
+/// of the file's own: those are descriptors, too.
 pub fn path_of(file: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
 }

@@ -1,8 +1,8 @@
 //! A file system that is another directory, but for the time that reads take.
 //!
-//! It is the only client of that directory, so the kernel may keep what it knows of names and sizes for as long as it
-//! likes, and pages in its cache: reads and read-ahead come here as they would go to a disk. Nothing is delayed but reads.
-//! Rights are judged by the kernel (default_permissions).
+//! It is the only client of that directory, so the kernel may keep what it knows of names and sizes for as
+//! long as it likes, and pages in its cache: reads and read-ahead come here as they would go to a disk.
+//! Nothing is delayed but reads. Rights are judged by the kernel (default_permissions).
 
 use super::delay::{Counters, Delay, Read};
 use super::nodes::{Nodes, kind_of, path_of};
@@ -92,7 +92,8 @@ impl Passthrough {
         })
     }
 
-    /// What was just made belongs to who made it, and has the mode that the kernel said, whatever this process's umask.
+    /// What was just made belongs to who made it, and has the mode that the kernel said, whatever this
+    /// process's umask.
     fn made(
         &self,
         req: &Request,
@@ -131,8 +132,8 @@ fn failed(e: SysErrno) -> Errno {
     Errno::from_i32(e.raw_os_error())
 }
 
-/// How a file is opened for the kernel's requests: the kernel has judged the rest, and minds appending itself. Not past the
-/// page cache, for that of the backing directory stands for the memory of a device.
+/// How a file is opened for the kernel's requests: the kernel has judged the rest, and minds appending
+/// itself. Not past the page cache, for that of the backing directory stands for the memory of a device.
 fn opening(flags: i32) -> OFlags {
     let kept = OFlags::ACCMODE | OFlags::DSYNC | OFlags::SYNC | OFlags::TRUNC | OFlags::NOATIME;
     (OFlags::from_bits_retain(flags.cast_unsigned()) & kept) | OFlags::CLOEXEC
@@ -162,7 +163,8 @@ macro_rules! answer {
 
 impl Filesystem for Passthrough {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Kernels without one of these are older than the servers that are tested; then reads are less parallel.
+        // Kernels without one of these are older than the servers that are tested; then reads are less
+        // parallel.
         for wanted in [InitFlags::FUSE_ASYNC_READ, InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_PARALLEL_DIROPS]
         {
             let _ = config.add_capabilities(wanted);

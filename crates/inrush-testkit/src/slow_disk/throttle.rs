@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_that_of_block_io() {
-        let old = "cgroup /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/blkio cgroup rw,nosuid,blkio 0 0\n";
+        let old = "cgroup /sys/fs/cgroup/unified cgroup2 rw 0 0\n\
+            cgroup /sys/fs/cgroup/blkio cgroup rw,nosuid,blkio 0 0\n";
         assert_eq!(Hierarchy::of(old), Some(Hierarchy::Block("/sys/fs/cgroup/blkio".into())));
         let new = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         assert_eq!(Hierarchy::of(new), Some(Hierarchy::Unified("/sys/fs/cgroup".into())));
