@@ -21,6 +21,7 @@ fn options(version: u32, rung: &str) -> Options {
 /// Few values of effective_io_concurrency: a turn has a restart.
 fn small() -> Case {
     let mut case = Case::built_in().unwrap();
+    case.fio_ms = 50;
     for scan in &mut case.scans {
         scan.concurrency.retain(|value| [0, 1, 16].contains(value));
         if let Some(brief) = &mut scan.brief {

@@ -14,6 +14,8 @@ pub struct Case {
     pub name: String,
     /// One line.
     pub about: String,
+    /// Milliseconds of each depth of fio.
+    pub fio_ms: u32,
     /// Sizes of tables, by name.
     pub tables: BTreeMap<String, Tables>,
     /// How servers are set up.

@@ -49,8 +49,8 @@ impl Curve {
         crate::median(found.iops.clone())
     }
 
-    /// Runs fio once more.
-    pub fn pass(&mut self, storage: &Storage) {
+    /// Runs fio once more, so long at each depth.
+    pub fn pass(&mut self, storage: &Storage, milliseconds: u32) {
         if self.absent.is_some() {
             return;
         }
@@ -61,7 +61,7 @@ impl Curve {
         let file = storage.scratch().join("fio");
         let passed = write(&file).map_err(|e| format!("no file for fio: {e}")).and_then(|()| {
             for depth in DEPTHS {
-                let iops = run(storage, &file, depth)?;
+                let iops = run(storage, &file, depth, milliseconds)?;
                 match self.depths.iter_mut().find(|one| one.depth == depth) {
                     Some(one) => one.iops.push(iops),
                     None => self.depths.push(Depth { depth, iops: vec![iops] }),
@@ -89,7 +89,7 @@ fn write(path: &Path) -> std::io::Result<()> {
     ServerUser::get().own(path)
 }
 
-fn run(storage: &Storage, file: &Path, depth: u32) -> Result<f64, String> {
+fn run(storage: &Storage, file: &Path, depth: u32, milliseconds: u32) -> Result<f64, String> {
     let mut command = Command::new("fio");
     command
         .args([
@@ -100,9 +100,10 @@ fn run(storage: &Storage, file: &Path, depth: u32) -> Result<f64, String> {
             "--ioengine=libaio",
             "--output-format=json",
         ])
-        .args(["--time_based", "--runtime=1", "--randrepeat=0", "--group_reporting"])
+        .args(["--time_based", "--randrepeat=0", "--group_reporting"])
         .arg(format!("--filename={}", file.display()))
         .arg(format!("--iodepth={depth}"))
+        .arg(format!("--runtime={milliseconds}ms"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -84,7 +84,11 @@ fn predict(record: &Record, rung: &str, setup: &Setup, scan: &Scan, concurrency:
             Method::Brin => model::Method::Brin,
             Method::Bitmap | Method::Planner => model::Method::Bitmap,
         },
-        table_pages,
+        // To an index scan of a range of times, the range is the table: its pages are neighbours.
+        table_pages: match (scan.method, scan.query) {
+            (Method::Index, Query::Events) => heap_pages,
+            _ => table_pages,
+        },
         heap_pages,
         index_pages,
         // The rows of one key, or of a range of times, lie in the order of the table.

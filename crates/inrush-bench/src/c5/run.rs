@@ -158,7 +158,7 @@ fn on_rung(
         rung.name, tables.tbx, tables.events, tables.lineitem
     ));
     server.fill(&rung.name, &storage, tables)?;
-    let stored = measure(server, &first, rung, &storage, options, dir, tell)?;
+    let stored = measure(server, &first, rung, &storage, record.case.fio_ms, options, dir, tell)?;
     let advised = stored.asked.concurrency();
     if let Some(workers) = stored.asked.advised("io_workers").filter(|_| version >= 18) {
         let setup = record.case.add_workers(rung, &first, &workers);
@@ -195,11 +195,13 @@ fn make(rung: &Rung, place: &Path) -> Result<Storage, String> {
 }
 
 /// What fio and `inrush tune io` find, with tables in place and nothing else at work.
+#[allow(clippy::too_many_arguments)] // what is measured, how, and who is told
 fn measure(
     server: &Server,
     setup: &Setup,
     rung: &Rung,
     storage: &Storage,
+    fio_ms: u32,
     options: &Options,
     dir: &Path,
     tell: &dyn Fn(&str),
@@ -207,12 +209,12 @@ fn measure(
     server.restart(setup, storage)?;
     tell(&format!("{}, {}: measuring the storage", rung.name, setup.name));
     let mut fio = Curve::default();
-    fio.pass(storage);
+    fio.pass(storage, fio_ms);
     let asked = match readable(&options.inrush, dir) {
         Ok(program) => Asked::about(&program, &server.dsn(), &format!("c5_{}", rung.name), storage),
         Err(reason) => Asked::without(reason),
     };
-    fio.pass(storage);
+    fio.pass(storage, fio_ms);
     if let Some(reason) = &asked.absent {
         tell(&format!("no recommendation: {reason}"));
     }
