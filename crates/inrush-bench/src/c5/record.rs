@@ -79,6 +79,9 @@ pub struct Turn {
     pub warm_seconds: Option<f64>,
     /// The scan of the table that it was: as EXPLAIN calls it.
     pub plan: String,
+    /// The index that it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
     /// What the planner thought it costs.
     pub cost: f64,
     /// Rows that the scan gave.

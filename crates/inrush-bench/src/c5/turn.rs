@@ -56,8 +56,9 @@ impl Stage<'_> {
         };
         if resident > RESIDENT {
             turn.failure = Some(format!("{:.1} % of the pages were in memory before it", resident * 100.0));
-        } else if !fits(wanted.scan.method, &turn.plan) {
-            turn.failure = Some(format!("it was a {}", turn.plan));
+        } else if !fits(wanted.scan.method, &turn) {
+            let index = turn.index.as_deref().unwrap_or("no index");
+            turn.failure = Some(format!("the server took another way: {}, {index}", turn.plan));
         }
         if wanted.warm && turn.failure.is_none() {
             turn.warm_seconds = Some(read(&self.server.sql(&script)?)?.seconds);
@@ -120,12 +121,14 @@ impl Stage<'_> {
     }
 }
 
-fn fits(method: Method, plan: &str) -> bool {
+fn fits(method: Method, turn: &Turn) -> bool {
+    let brin = turn.index.as_ref().is_some_and(|name| name.ends_with("_brin"));
     match method {
         Method::Planner => true,
-        Method::Sequential => plan == "Seq Scan",
-        Method::Index => plan == "Index Scan",
-        Method::Bitmap | Method::Brin => plan == "Bitmap Heap Scan",
+        Method::Sequential => turn.plan == "Seq Scan",
+        Method::Index => turn.plan == "Index Scan",
+        Method::Bitmap => turn.plan == "Bitmap Heap Scan" && !brin,
+        Method::Brin => turn.plan == "Bitmap Heap Scan" && brin,
     }
 }
 
@@ -146,6 +149,10 @@ fn read(said: &str) -> Result<Turn> {
         seconds: plan["Execution Time"].as_f64().ok_or_else(|| wrong("it has no time"))? / 1e3,
         concurrency: concurrency.and_then(|value| u32::try_from(value).ok()).ok_or_else(|| wrong(said))?,
         plan: scan["Node Type"].as_str().unwrap_or_default().to_owned(),
+        index: scan["Index Name"]
+            .as_str()
+            .or_else(|| index.and_then(|node| node["Index Name"].as_str()))
+            .map(str::to_owned),
         cost: top["Total Cost"].as_f64().unwrap_or(0.0),
         rows,
         exact_pages: number(scan, "Exact Heap Blocks"),
@@ -175,7 +182,7 @@ mod tests {
             "Shared Read Blocks": 30, "Plans": [
             {"Node Type": "Bitmap Heap Scan", "Relation Name": "tbx", "Actual Rows": 12.00, "Actual Loops": 1,
              "Exact Heap Blocks": 7, "Lossy Heap Blocks": 20, "Rows Removed by Index Recheck": 99,
-             "Plans": [{"Node Type": "Bitmap Index Scan", "Shared Read Blocks": 3}]}]},
+             "Plans": [{"Node Type": "Bitmap Index Scan", "Index Name": "i", "Shared Read Blocks": 3}]}]},
             "Execution Time": 250.0}]
 16"#;
         let turn = read(said).unwrap();
@@ -185,6 +192,10 @@ mod tests {
         );
         assert_eq!((turn.rows, turn.pages_read, turn.index_pages), (12, 30, Some(3)));
         assert_eq!((turn.exact_pages, turn.lossy_pages, turn.rechecked_rows), (Some(7), Some(20), Some(99)));
+        assert_eq!(turn.index.as_deref(), Some("i"));
+        assert!(
+            fits(Method::Bitmap, &turn) && !fits(Method::Brin, &turn) && !fits(Method::Sequential, &turn)
+        );
         assert!(read("16").is_err() && read("[{}]\n1").is_err());
     }
 }
