@@ -134,12 +134,17 @@ pub fn clean_up() -> io::Result<()> {
             continue;
         }
         let device = format!("/dev/{name}");
+        // Another process may do the same at this moment: then what is gone is no error.
         for mount in mounted.iter().filter(|mount| mount.source == device) {
             detach(&mount.at)?;
         }
-        run(tool("losetup").args(["--detach", &device]))?;
-        if file.exists() {
-            fs::remove_file(&file)?;
+        let detached = run(tool("losetup").args(["--detach", &device]));
+        if entry.path().join("loop/backing_file").exists() {
+            detached?;
+        }
+        match fs::remove_file(&file) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Something that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +27,11 @@ pub struct Mount {
 /// # Errors
 /// If something of that cannot be removed. Nothing happens without root.
 pub fn clean_up() -> io::Result<()> {
+    static ONE: Mutex<()> = Mutex::new(());
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for mount in all()?.iter().filter(|one| one.source.starts_with(NAME)) {
         // Of a layer whose process has died: the kernel answers at once, for it has ended the connection.
         if matches!(rustix::fs::statvfs(&mount.at), Err(Errno::NOTCONN)) {

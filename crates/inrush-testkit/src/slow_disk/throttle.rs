@@ -103,11 +103,15 @@ pub fn clean_up() -> io::Result<()> {
 fn remove(group: &Path) -> io::Result<()> {
     let Some(root) = group.parent() else { return Ok(()) };
     debug_assert!(group.file_name().is_some_and(|name| name.to_string_lossy().starts_with(NAME)));
-    for pid in fs::read_to_string(group.join("cgroup.procs"))?.lines() {
+    for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
         // One that has just ended is no process any more.
         let _ = fs::write(root.join("cgroup.procs"), pid);
     }
-    fs::remove_dir(group).map_err(|e| told("remove", group, &e))
+    match fs::remove_dir(group) {
+        // Another process has just removed it.
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(told("remove", group, &e)),
+        _ => Ok(()),
+    }
 }
 
 fn told(what: &str, path: &Path, e: &io::Error) -> io::Error {
