@@ -120,6 +120,17 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
+impl Turn {
+    /// Whether somebody else read from the device meanwhile: it gave more than a quarter more than the pages that the
+    /// server asked for, and a window of read-ahead that was for nothing.
+    pub fn disturbed(&self) -> bool {
+        const PAGE: u64 = 8192;
+        const WINDOW: u64 = 8 << 20;
+        let asked = self.pages_read * PAGE;
+        self.device_bytes.is_some_and(|bytes| bytes > asked + asked / 4 + WINDOW)
+    }
+}
+
 impl Record {
     /// The turns of a scan that did not fail.
     pub fn of<'r>(

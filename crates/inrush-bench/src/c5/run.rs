@@ -9,9 +9,14 @@ use crate::server::search_path;
 use crate::{Absent, Host};
 use inrush_core::{Code, Error, Result};
 use inrush_testkit::{USUAL_BLOCK_SIZE, slow_disk};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// What directories of a bench are called; its process follows.
+const PREFIX: &str = "inrush-c5-";
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -47,8 +52,9 @@ pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Rec
     // What a killed bench has left may be in the way.
     slow_disk::clean_up()
         .map_err(|e| Error::new(Code::Local, format!("storage of a bench that was killed: {e}")))?;
+    remove_left(&std::env::temp_dir());
     let dir = tempfile::Builder::new()
-        .prefix("inrush-c5-")
+        .prefix(&format!("{PREFIX}{}-", std::process::id()))
         .tempdir()
         .and_then(|dir| fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).map(|()| dir))
         .map_err(|e| Error::new(Code::Output, format!("no place for files: {e}")))?;
@@ -80,6 +86,18 @@ pub fn run(mut case: Case, options: &Options, tell: &dyn Fn(&str)) -> Result<Rec
     }
     record.predictions = predict::all(&record);
     Ok(record)
+}
+
+/// Removes what benches that were killed have left: a gigabyte each. What cannot be removed is not ours.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse().ok());
+        let dead = pid.and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH));
+        if dead {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn on_servers(options: &Options, dir: &Path, record: &mut Record, tell: &dyn Fn(&str)) -> Result<()> {
@@ -268,5 +286,39 @@ fn shuffle(places: &mut [usize], seed: u64) {
     for last in (1..places.len()).rev() {
         let other = usize::try_from(random.next() % (last as u64 + 1)).unwrap_or(0);
         places.swap(last, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_dead_have_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let name = |pid: u32| dir.path().join(format!("{PREFIX}{pid}-abc"));
+        let others =
+            [name(std::process::id()), dir.path().join("inrush-c5-x"), dir.path().join("inrush-c55-1-x")];
+        for path in others.iter().chain([&name(child.id())]) {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("f"), "").unwrap();
+        }
+        remove_left(dir.path());
+        assert!(others.iter().all(|path| path.join("f").exists()) && !name(child.id()).exists());
+    }
+
+    #[test]
+    fn every_turn_has_its_place_in_every_order() {
+        let order = |seed| {
+            let mut places: Vec<usize> = (0..40).collect();
+            shuffle(&mut places, seed);
+            places
+        };
+        let (mut first, second) = (order(1), order(2));
+        assert!(first != second && first == order(1));
+        first.sort_unstable();
+        assert!(first.into_iter().eq(0..40));
     }
 }

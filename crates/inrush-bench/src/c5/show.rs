@@ -348,6 +348,18 @@ fn notes(record: &Record) -> Vec<String> {
             ));
         }
     }
+    let disturbed = record.turns.iter().filter(|turn| turn.disturbed()).count();
+    if disturbed > 0 {
+        notes.push(format!(
+            "in {disturbed} of {} turns others read from the same device: their reads and times say little",
+            record.turns.len()
+        ));
+    }
+    let loads: Vec<f64> = record.turns.iter().filter_map(|turn| turn.load_average).collect();
+    let most = loads.iter().copied().fold(0.0, f64::max);
+    if let Some(load) = median(loads) {
+        notes.push(format!("load average before the turns: median {load:.1}, most {most:.1}"));
+    }
     notes.extend(end_of_notes(std::iter::empty(), record.ended_early.as_deref()));
     notes
 }
@@ -386,8 +398,13 @@ mod tests {
                 "18 sync ms 4000 - - -",
             ]
         );
+        assert!(!notes(&record).iter().any(|note| note.contains("others read")), "{:?}", notes(&record));
         let text = section("c5.json", &record);
         assert!(text.contains("| latency | 15 | iops_capped | 64 | 32 | - | 30 |"), "{text}");
         assert!(text.contains("no curve of fio: fio is not installed"));
+        let mut other = turn("local", "15", "dense bitmap", 1, 9.0);
+        (other.pages_read, other.device_bytes) = (1000, Some(100 << 20));
+        let disturbed = crate::c5::goals::tests::record(vec![other], &asked());
+        assert!(notes(&disturbed)[2..].iter().any(|note| note.starts_with("in 1 of 1 turns others read")));
     }
 }
