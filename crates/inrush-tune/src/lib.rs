@@ -5,5 +5,6 @@
 //! the settings of scans.
 
 pub mod advise;
+pub mod explain;
 pub mod io;
 mod settings;

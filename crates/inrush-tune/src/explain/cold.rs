@@ -1,0 +1,251 @@
+//! Cold runs: nothing of the table in shared buffers, nothing in the operating system's cache.
+//!
+//! That makes the table cold for everybody, so it takes consent. It needs the server's files: the client must be on the
+//! server's machine, as the server's account or root. What was done is looked up before each run, not assumed.
+
+pub(super) mod buffers;
+mod files;
+
+use super::session::{Session, get};
+use super::target::Target;
+use super::{Cold, ColdWish, Hooks, LeftOut};
+use crate::advise::ServerFacts;
+use buffers::{Extension, Relations, Way};
+use inrush_core::{Error, Result};
+use inrush_sink::conninfo::ConnInfo;
+use std::path::{Path, PathBuf};
+use tokio_postgres::types::Type;
+
+/// Share of the files' pages that may be in the operating system's cache before a run that is called cold.
+const MOST_RESIDENT: f64 = 0.01;
+
+/// How often is tried to get there.
+const TRIES: u32 = 4;
+
+/// What makes the table cold.
+pub(super) struct Freezer {
+    session: Session,
+    way: Way,
+    look: Option<Extension>,
+    relations: Relations,
+    files: Vec<PathBuf>,
+    target_pages: u64,
+    /// What the report says.
+    pub(super) said: Cold,
+}
+
+/// Why there are no cold runs.
+pub(super) struct WarmOnly {
+    pub(super) why: String,
+    pub(super) remedy: Option<String>,
+}
+
+fn warm_only<T>(why: impl Into<String>, remedy: Option<&str>) -> Result<Result<T, WarmOnly>> {
+    Ok(Err(WarmOnly { why: why.into(), remedy: remedy.map(str::to_owned) }))
+}
+
+impl Freezer {
+    /// Finds out whether the table can be made cold, and asks whether it may.
+    ///
+    /// # Errors
+    /// `server` where the server refuses what it should not; that it is not possible is no error.
+    pub(super) async fn prepare(
+        conninfo: &ConnInfo,
+        facts: &ServerFacts,
+        target: &Target,
+        wish: ColdWish,
+        hooks: &Hooks<'_>,
+        left_out: &mut Vec<LeftOut>,
+    ) -> Result<Result<Freezer, WarmOnly>> {
+        if wish == ColdWish::Never {
+            return warm_only("cold runs were not wanted", None);
+        }
+        if let Some(service) = &facts.managed {
+            let why = format!("{service} gives no access to the server's files");
+            return warm_only(why, Some("Restore or clone the server, and read the copy the first time."));
+        }
+        let Some(data) = facts.setting("data_directory").map(|setting| PathBuf::from(&setting.value)) else {
+            let why = "this role may not see where the data directory is";
+            return warm_only(why, Some("GRANT pg_read_all_settings TO the role."));
+        };
+        if facts.machine.is_none() {
+            let why = format!("{} is not on this machine, or not readable by this account", data.display());
+            return warm_only(
+                why,
+                Some("Run this on the server's machine, as the server's account or root."),
+            );
+        }
+        let session = Session::open(conninfo, &hooks.stop).await?;
+        let (relations, paths) = relations(&session, target).await?;
+        let mut all = Vec::new();
+        for path in &paths {
+            match files::of(&data.join(path)) {
+                Ok(files) => all.extend(files),
+                Err(e) => {
+                    let why = format!("{}: {e}", data.join(path).display());
+                    return warm_only(why, Some("Run this as the server's account or root."));
+                }
+            }
+        }
+        let look = buffers::extension(&session, facts.superuser).await?;
+        let size = facts.bytes("shared_buffers").map(|bytes| (bytes, target.page_bytes));
+        let way = Way::find(&session, facts.version_num, facts.superuser, look.as_ref(), size).await?;
+        if wish == ColdWish::Ask && !(hooks.agree)(&question(&way, &all)) {
+            return warm_only("nobody has agreed to make the table cold (--cold or --yes does)", None);
+        }
+        let mut said = Cold { measured: true, ..Cold::default() };
+        checkpoint(&session, &mut said, left_out).await?;
+        let mut freezer =
+            Freezer { session, way, look, relations, files: all, target_pages: target.pages(), said };
+        // Made before anything is measured: it fills the caches.
+        (hooks.note)("preparing cold runs");
+        if let Err(error) = freezer.way.prepare(&freezer.session).await {
+            freezer.finish().await;
+            return Err(error);
+        }
+        freezer.say_how();
+        Ok(Ok(freezer))
+    }
+
+    /// One of the files.
+    pub(super) fn a_file(&self) -> Option<&Path> {
+        self.files.first().map(PathBuf::as_path)
+    }
+
+    fn say_how(&mut self) {
+        let evicted = match &self.way {
+            Way::Relations(_) => "shared buffers: pg_buffercache_evict_relation()".to_owned(),
+            Way::Pages(_) => "shared buffers: pg_buffercache_evict() page by page".to_owned(),
+            Way::Push { .. } => {
+                "shared buffers: pushed out by reading a scratch table until none of the pages can have stayed"
+                    .to_owned()
+            }
+            Way::None => {
+                let most = buffers::MOST_PUSHED >> 20;
+                self.said.partial = Some(format!(
+                    "what shared buffers hold of the table stays there: without a superuser and PostgreSQL 17 it \
+                     could only be pushed out, which needs CREATE on the database and shared_buffers of at most {most} \
+                     MB"
+                ));
+                "shared buffers: left as they are".to_owned()
+            }
+        };
+        self.said.how.push(evicted);
+        self.said
+            .how
+            .push("file cache: posix_fadvise(DONTNEED) on the files of table, indexes and TOAST".to_owned());
+    }
+
+    /// Makes the table cold, and looks whether it is.
+    ///
+    /// # Errors
+    /// `server`. Inside: that it did not become cold, and why.
+    pub(super) async fn freeze(&mut self) -> Result<Result<(), String>> {
+        let mut share = 1.0;
+        for _ in 0..TRIES {
+            self.way.evict(&self.session, &self.relations, self.look.as_ref()).await?;
+            if let Err(e) = self.files.iter().try_for_each(|file| files::forget(file)) {
+                return Ok(Err(format!("the files cannot be taken out of the file cache: {e}")));
+            }
+            let left = match &self.look {
+                Some(look) => Some(look.left(&self.session, &self.relations).await?),
+                None => None,
+            };
+            share = match self.resident() {
+                Ok(share) => share,
+                Err(e) => return Ok(Err(format!("what the file cache holds cannot be looked up: {e}"))),
+            };
+            #[allow(clippy::cast_precision_loss)] // pages
+            let few = left.is_none_or(|left| left as f64 <= MOST_RESIDENT * self.target_pages as f64);
+            if share <= MOST_RESIDENT && (few || self.way == Way::None) {
+                self.said.resident = Some(self.said.resident.unwrap_or(0.0).max(share));
+                self.said.buffers_left = self.said.buffers_left.max(left);
+                return Ok(Ok(()));
+            }
+        }
+        Ok(Err(format!(
+            "{:.0} % of the files stay in the file cache, or pages in shared buffers: others use the table",
+            share * 100.0
+        )))
+    }
+
+    /// Share of the files' pages that the operating system has in memory.
+    fn resident(&self) -> std::io::Result<f64> {
+        let (mut resident, mut all) = (0, 0);
+        for file in &self.files {
+            let (some, of) = files::resident(file)?;
+            resident += some;
+            all += of;
+        }
+        #[allow(clippy::cast_precision_loss)] // pages
+        Ok(if all == 0 { 0.0 } else { resident as f64 / all as f64 })
+    }
+
+    /// Removes what was made. It must not fail: what is left is removed by the next run.
+    pub(super) async fn finish(&self) {
+        if matches!(self.way, Way::Push { .. }) {
+            self.session.calm();
+            let _ = self.session.client().batch_execute("ROLLBACK").await;
+            let _ = buffers::clear(&self.session, true).await;
+        }
+    }
+}
+
+/// What making the table cold means, as a question.
+fn question(way: &Way, all: &[PathBuf]) -> String {
+    let size = files::bytes(all) / 1_000_000;
+    let others = match way {
+        Way::Push { .. } => {
+            ", and with it everything that is in shared buffers, which cannot be emptied otherwise"
+        }
+        _ => "",
+    };
+    format!(
+        "To measure cold, the table with its indexes ({size} MB) is taken out of the caches before each run{others}: \
+         other users read it from the disk again, too. Do it?"
+    )
+}
+
+/// Writes dirty pages, so that no run has to.
+async fn checkpoint(session: &Session, said: &mut Cold, left_out: &mut Vec<LeftOut>) -> Result<()> {
+    let row = session.row("SELECT pg_catalog.pg_has_role('pg_checkpoint', 'USAGE')", &[]).await?;
+    if get::<bool>(&row, 0)? {
+        session.run("CHECKPOINT").await?;
+        said.how.push("CHECKPOINT, once".to_owned());
+        return Ok(());
+    }
+    left_out.push(LeftOut {
+        what: "no CHECKPOINT: pages that are dirty now are written during the runs".to_owned(),
+        remedy: Some(
+            "CHECKPOINT; by a superuser or a member of pg_checkpoint, before the next run.".to_owned(),
+        ),
+    });
+    Ok(())
+}
+
+/// The relations whose pages count, and their files under the data directory: tables, indexes and TOAST.
+async fn relations(session: &Session, target: &Target) -> Result<(Relations, Vec<String>), Error> {
+    let oids: Vec<u32> = target.relations.iter().map(|one| one.oid).collect();
+    let rows = session
+        .rows(
+            "WITH t AS (SELECT c.oid AS o FROM pg_catalog.pg_class c \
+                         WHERE c.oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]) \
+                         UNION SELECT c.reltoastrelid FROM pg_catalog.pg_class c \
+                         WHERE c.oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])), \
+                  r AS (SELECT t.o FROM t UNION SELECT i.indexrelid FROM pg_catalog.pg_index i \
+                          JOIN t ON t.o OPERATOR(pg_catalog.=) i.indrelid) \
+             SELECT r.o, pg_catalog.pg_relation_filenode(r.o::pg_catalog.regclass), \
+                    pg_catalog.pg_relation_filepath(r.o::pg_catalog.regclass) \
+               FROM r WHERE pg_catalog.pg_relation_filepath(r.o::pg_catalog.regclass) IS NOT NULL ORDER BY 1",
+            &[(&oids, Type::OID_ARRAY)],
+        )
+        .await?;
+    let mut relations = Relations::default();
+    let mut paths = Vec::new();
+    for row in &rows {
+        relations.oids.push(get(row, 0)?);
+        relations.filenodes.push(get(row, 1)?);
+        paths.push(get(row, 2)?);
+    }
+    Ok((relations, paths))
+}

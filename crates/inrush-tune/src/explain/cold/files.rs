@@ -1,0 +1,147 @@
+//! The files of relations, and how much of them the operating system keeps in memory.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The files of a relation whose first one is `path`: segments of the main fork, visibility map and free space map.
+///
+/// # Errors
+/// If the first one cannot be opened.
+pub(in crate::explain) fn of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    File::open(path)?;
+    let mut files = Vec::new();
+    for fork in ["", "_vm", "_fsm"] {
+        let first = with_suffix(path, fork);
+        if !first.exists() {
+            continue;
+        }
+        files.push(first.clone());
+        let segments = (1..).map(|n| with_suffix(&first, &format!(".{n}")));
+        files.extend(segments.take_while(|segment| segment.exists()));
+    }
+    Ok(files)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Has the kernel write what it has not written of a file, and forget its pages. The kernel may keep some: look with
+/// [`resident`]. It does nothing for an account that does not own the file.
+///
+/// # Errors
+/// What the operating system says.
+#[cfg(target_os = "linux")]
+pub(in crate::explain) fn forget(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    // Pages that wait to be written are not forgotten.
+    file.sync_data()?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
+}
+
+/// Pages of a file that are in the kernel's cache, and its pages in all. The kernel calls every page resident for an
+/// account that neither owns nor may write the file: too much is never called cold.
+///
+/// # Errors
+/// What the operating system says.
+#[cfg(target_os = "linux")]
+pub(in crate::explain) fn resident(path: &Path) -> io::Result<(u64, u64)> {
+    let file = File::open(path)?;
+    let length = usize::try_from(fs::metadata(path)?.len()).map_err(io::Error::other)?;
+    if length == 0 {
+        return Ok((0, 0));
+    }
+    let page = rustix::param::page_size();
+    let mut flags = vec![0_u8; length.div_ceil(page)];
+    // SAFETY: a new mapping at an address of the kernel's choice, of a file that is open, and never read from: that the
+    // file may become shorter meanwhile does not matter.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            std::os::fd::AsRawFd::as_raw_fd(&file),
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping is of `length` bytes, and `flags` has a byte for each of its pages.
+    let looked = unsafe { libc::mincore(address, length, flags.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: the mapping made above, which nothing refers to.
+    unsafe { libc::munmap(address, length) };
+    if looked != 0 {
+        return Err(error);
+    }
+    // Only the lowest bit means something (mincore(2)).
+    let resident = flags.iter().filter(|flag| **flag & 1 == 1).count();
+    Ok((resident as u64, flags.len() as u64))
+}
+
+/// Not done here.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub(in crate::explain) fn forget(_path: &Path) -> io::Result<()> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
+/// Not known here.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub(in crate::explain) fn resident(_path: &Path) -> io::Result<(u64, u64)> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
+/// Bytes of files, as far as they are there.
+pub(in crate::explain) fn bytes(files: &[PathBuf]) -> u64 {
+    files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Beside the test program, which is on a disk: what is on a file system in memory is always resident.
+    fn directory() -> PathBuf {
+        let program = std::env::current_exe().expect("a program");
+        let path = program.parent().expect("a directory").join(format!("files-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        path
+    }
+
+    #[test]
+    fn a_file_is_resident_until_it_is_forgotten() {
+        let directory = directory();
+        let path = directory.join("16384");
+        let mut file = File::create(&path).expect("a file");
+        file.write_all(&vec![7; 1 << 20]).expect("to write");
+        drop(file);
+        fs::write(with_suffix(&path, ".1"), [1]).expect("to write");
+        fs::write(with_suffix(&path, "_vm"), [1]).expect("to write");
+        fs::write(with_suffix(&path, ".3"), [1]).expect("to write");
+        let names: Vec<String> = of(&path)
+            .expect("files")
+            .iter()
+            .map(|file| file.file_name().expect("a name").to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["16384", "16384.1", "16384_vm"]);
+        assert!(of(&directory.join("no")).is_err());
+        assert_eq!(resident(&path).expect("mincore"), (256, 256));
+        forget(&path).expect("fadvise");
+        let (left, all) = resident(&path).expect("mincore");
+        assert!(all == 256 && left < 3, "{left}");
+        fs::remove_dir_all(&directory).expect("to clean up");
+    }
+}

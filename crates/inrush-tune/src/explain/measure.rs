@@ -1,0 +1,195 @@
+//! Running the variants, interleaved, and summing up what they took.
+
+use super::cold::Freezer;
+use super::device::{Counters, Reading};
+use super::plan::Explained;
+use super::session::Session;
+use super::target::Target;
+use super::variants::{Planned, exact, of_variant, take_figures};
+use super::{Hooks, Options, Run, Timing};
+use crate::io::measured::{median, spread};
+use inrush_core::Result;
+
+/// EXPLAIN that runs the query. Without TIMING: reading the clock twice for each row costs more than many a scan.
+const ANALYZE: &str = "ANALYZE, BUFFERS, TIMING OFF, SETTINGS, VERBOSE";
+
+/// Runs variants on one session.
+pub(super) struct Runner<'a> {
+    pub(super) session: &'a Session,
+    pub(super) options: &'a Options,
+    pub(super) hooks: &'a Hooks<'a>,
+    pub(super) target: &'a Target,
+    pub(super) counters: Counters,
+    /// Whether the process that runs the query reads itself: with io_method = worker it has others do it.
+    pub(super) own_reads: bool,
+}
+
+impl Runner<'_> {
+    /// One run of one variant. `None`: it failed for reasons of its own, which it then says.
+    async fn once(&self, planned: &mut Planned) -> Result<Option<(Run, Explained)>> {
+        let before = self.counters.read();
+        let query = &self.options.query;
+        match self.session.explain(&planned.setup, ANALYZE, query, self.options.timeout).await {
+            Ok(explained) => {
+                let read = self.counters.read().since(&before);
+                Ok(Some((run_of(&explained, &read), explained)))
+            }
+            Err(error) => match of_variant(&error, self.options) {
+                Some(why) => {
+                    planned.variant.failed = Some(why);
+                    Ok(None)
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    /// Runs every variant once, which fills the caches and shows what it reads; adds to a lossy bitmap the same with more
+    /// memory.
+    ///
+    /// # Errors
+    /// `server`, `interrupted`.
+    pub(super) async fn warm_up(&self, planned: &mut Vec<Planned>) -> Result<()> {
+        let mut next = 0;
+        while next < planned.len() {
+            (self.hooks.note)(&format!("first run: {}", planned[next].variant.label));
+            if let Some((_, explained)) = self.once(&mut planned[next]).await? {
+                take_figures(&mut planned[next], &explained, self.target);
+                if let Some(more) = exact(&planned[next]) {
+                    planned.insert(next + 1, more);
+                }
+            }
+            next += 1;
+        }
+        Ok(())
+    }
+
+    /// The warm runs.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn warm(&self, planned: &mut [Planned]) -> Result<()> {
+        let mut runs = vec![Vec::new(); planned.len()];
+        for round in 0..self.options.runs {
+            (self.hooks.note)(&format!("warm: round {} of {}", round + 1, self.options.runs));
+            for i in order(planned.len(), round) {
+                if planned[i].variant.failed.is_none() {
+                    let run = self.once(&mut planned[i]).await?;
+                    runs[i].extend(run.map(|(run, _)| run));
+                }
+            }
+        }
+        for (planned, runs) in planned.iter_mut().zip(runs) {
+            planned.variant.warm = summary(runs, self.own_reads);
+        }
+        Ok(())
+    }
+
+    /// The cold runs: the caches are dropped before each. Why it ended before all were done, if it did.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) async fn cold(
+        &self,
+        planned: &mut [Planned],
+        freezer: &mut Freezer,
+    ) -> Result<Option<String>> {
+        let mut runs = vec![Vec::new(); planned.len()];
+        for round in 0..self.options.runs {
+            for i in order(planned.len(), round) {
+                if planned[i].variant.failed.is_some() {
+                    continue;
+                }
+                let label = &planned[i].variant.label;
+                (self.hooks.note)(&format!("cold: round {} of {}, {label}", round + 1, self.options.runs));
+                if let Err(why) = freezer.freeze().await? {
+                    return Ok(Some(why));
+                }
+                let run = self.once(&mut planned[i]).await?;
+                runs[i].extend(run.map(|(run, _)| run));
+            }
+        }
+        for (planned, runs) in planned.iter_mut().zip(runs) {
+            planned.variant.cold = summary(runs, self.own_reads);
+        }
+        Ok(None)
+    }
+}
+
+/// Forward and backward in turns (ABBA): what drifts hits all alike.
+fn order(n: usize, round: u32) -> Vec<usize> {
+    if round % 2 == 0 { (0..n).collect() } else { (0..n).rev().collect() }
+}
+
+fn run_of(explained: &Explained, read: &Reading) -> Run {
+    let (shared_hit, shared_read) = explained.top.shared();
+    Run {
+        seconds: explained.execution_seconds.unwrap_or(explained.wall_seconds),
+        wall_seconds: explained.wall_seconds,
+        device_reads: read.reads,
+        device_bytes: read.bytes,
+        backend_bytes: read.backend_bytes,
+        shared_hit,
+        shared_read,
+    }
+}
+
+/// The medians of runs; `None` without any.
+pub(super) fn summary(runs: Vec<Run>, own_reads: bool) -> Option<Timing> {
+    let seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
+    let counts = |count: &dyn Fn(&Run) -> Option<u64>| {
+        let all: Option<Vec<f64>> = runs.iter().map(|run| count(run).map(float)).collect();
+        median(&all?).map(whole)
+    };
+    let everybodys = counts(&|run| run.device_bytes);
+    let own = counts(&|run| run.backend_bytes).filter(|_| own_reads);
+    Some(Timing {
+        seconds: median(&seconds)?,
+        least: seconds.iter().copied().fold(f64::INFINITY, f64::min),
+        most: seconds.iter().copied().fold(0.0, f64::max),
+        spread: spread(&seconds),
+        device_reads: counts(&|run| run.device_reads),
+        device_bytes: own.or(everybodys),
+        shared_hit: counts(&|run| Some(run.shared_hit)).unwrap_or_default(),
+        shared_read: counts(&|run| Some(run.shared_read)).unwrap_or_default(),
+        runs,
+    })
+}
+
+#[allow(clippy::cast_precision_loss)] // counts of reads
+fn float(n: u64) -> f64 {
+    n as f64
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a median of counts
+fn whole(n: f64) -> u64 {
+    n.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_interleaved() {
+        assert_eq!((order(3, 0), order(3, 1), order(3, 2)), (vec![0, 1, 2], vec![2, 1, 0], vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn medians_of_runs() {
+        let run = |seconds, reads, own| Run {
+            seconds,
+            device_reads: Some(reads),
+            device_bytes: Some(reads * 10),
+            backend_bytes: own,
+            ..Run::default()
+        };
+        let runs = vec![run(1.2, 10, Some(7)), run(1.0, 30, Some(8)), run(1.1, 20, Some(9))];
+        let timing = summary(runs.clone(), true).expect("runs");
+        assert!((timing.seconds - 1.1).abs() < 1e-9 && timing.least < 1.01 && timing.most > 1.19);
+        assert_eq!((timing.device_reads, timing.device_bytes), (Some(20), Some(8)));
+        assert_eq!(summary(runs, false).expect("runs").device_bytes, Some(200));
+        assert!(summary(vec![run(1.0, 1, None)], true).expect("a run").spread.is_none());
+        assert!(summary(Vec::new(), true).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! The session that runs the query: every statement can be interrupted, and every run is a transaction that is rolled
+//! back.
+
+use super::plan::Explained;
+use inrush_core::{Code, Error, Result};
+use inrush_sink::connect::{Connected, connect};
+use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::failure::server_error;
+use serde_json::Value;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+/// How often a statement that runs is asked whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a lock may be waited for: others queue behind whoever waits.
+const LOCK_TIMEOUT_MS: u64 = 5000;
+
+/// How long the server keeps a transaction of a client that has gone quiet.
+const IDLE_TIMEOUT_MS: u64 = 60_000;
+
+/// What a run of the query sets, for its transaction only.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Setup {
+    /// Names and values for SET LOCAL. Values are numbers and on/off.
+    pub(super) settings: Vec<(&'static str, String)>,
+    /// ALTER TABLESPACE statements: the options of a tablespace win over a session's settings. Rolled back with the
+    /// rest; until then other sessions see what was there before.
+    pub(super) statements: Vec<String>,
+}
+
+impl Setup {
+    pub(super) fn with(mut self, name: &'static str, value: impl ToString) -> Setup {
+        self.settings.push((name, value.to_string()));
+        self
+    }
+
+    /// The statements of a transaction up to the query. It is read-only before the query is parsed, and cannot become
+    /// anything else behind that (variable.c, check_transaction_read_only).
+    fn begin(&self, timeout: Duration) -> String {
+        let mut sql =
+            String::from(if self.statements.is_empty() { "BEGIN READ ONLY" } else { "BEGIN READ WRITE" });
+        sql += &format!(
+            "; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; \
+             SET LOCAL idle_in_transaction_session_timeout = {IDLE_TIMEOUT_MS}",
+            timeout.as_millis().max(1)
+        );
+        for statement in &self.statements {
+            sql += "; ";
+            sql += statement;
+        }
+        for (name, value) in &self.settings {
+            sql += &format!("; SET LOCAL {name} = {value}");
+        }
+        sql + "; SET TRANSACTION READ ONLY"
+    }
+}
+
+/// A session.
+pub(super) struct Session {
+    connected: Connected,
+    stop: Arc<AtomicBool>,
+    /// What is left to do is done whatever the user wants.
+    calm: AtomicBool,
+}
+
+impl Session {
+    pub(super) async fn open(conninfo: &ConnInfo, stop: &Arc<AtomicBool>) -> Result<Session> {
+        let connected = connect(conninfo, "inrush explain").await?;
+        Ok(Session { connected, stop: Arc::clone(stop), calm: AtomicBool::new(false) })
+    }
+
+    /// From now on nothing is interrupted: what has been made is removed.
+    pub(super) fn calm(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.connected.client
+    }
+
+    /// The process of the server behind this session.
+    pub(super) fn backend(&self) -> i32 {
+        self.connected.backend_pid
+    }
+
+    /// Waits for a statement, and cancels it when the user has had enough.
+    ///
+    /// # Errors
+    /// `interrupted`; else what the server says.
+    pub(super) async fn wait<T>(
+        &self,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        tokio::pin!(statement);
+        loop {
+            if self.stop.load(Ordering::Relaxed) && !self.calm.load(Ordering::Relaxed) {
+                // Whether the request arrives or not: nothing more is asked of this session but to roll back.
+                let _ = self.connected.cancel.cancel().await;
+                let _ = tokio::time::timeout(Duration::from_secs(10), &mut statement).await;
+                return Err(interrupted());
+            }
+            if let Ok(ended) = tokio::time::timeout(LOOK, &mut statement).await {
+                return ended.map_err(server_error);
+            }
+        }
+    }
+
+    /// Statements without a result.
+    pub(super) async fn run(&self, sql: &str) -> Result<()> {
+        self.wait(self.client().batch_execute(sql)).await
+    }
+
+    pub(super) async fn rows(
+        &self,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>> {
+        self.wait(self.client().query_typed(sql, parameters)).await
+    }
+
+    pub(super) async fn row(&self, sql: &str, parameters: &[(&(dyn ToSql + Sync), Type)]) -> Result<Row> {
+        self.rows(sql, parameters)
+            .await?
+            .pop()
+            .ok_or_else(|| Error::new(Code::Server, "the server gave no row where there always is one"))
+    }
+
+    /// What the server makes of one statement, without running it: nothing else is parsed than one.
+    pub(super) async fn parse(&self, sql: &str) -> Result<tokio_postgres::Statement> {
+        self.wait(self.client().prepare(sql)).await
+    }
+
+    /// EXPLAIN of the query with these options, in a read-only transaction of its own that is rolled back. The query is
+    /// sent as a part of a single statement (extended query protocol), so a second one is refused by the server.
+    pub(super) async fn explain(
+        &self,
+        setup: &Setup,
+        options: &str,
+        query: &str,
+        timeout: Duration,
+    ) -> Result<Explained> {
+        let explained = self.explain_inside(setup, options, query, timeout).await;
+        // Also after an interrupt: the statement has been cancelled, and the session is free.
+        let back = self.client().batch_execute("ROLLBACK").await.map_err(server_error);
+        let explained = explained?;
+        back?;
+        Ok(explained)
+    }
+
+    async fn explain_inside(
+        &self,
+        setup: &Setup,
+        options: &str,
+        query: &str,
+        timeout: Duration,
+    ) -> Result<Explained> {
+        self.run(&setup.begin(timeout)).await?;
+        // A line end behind the query: it may end with a comment.
+        let sql = format!("EXPLAIN ({options}, FORMAT JSON) {query}\n");
+        let began = Instant::now();
+        let row = self.row(&sql, &[]).await?;
+        let wall = began.elapsed();
+        Explained::read(get::<Value>(&row, 0)?, wall)
+    }
+}
+
+/// A column of a row.
+pub(super) fn get<'r, T: FromSql<'r>>(row: &'r Row, i: usize) -> Result<T> {
+    row.try_get(i).map_err(server_error)
+}
+
+pub(super) fn interrupted() -> Error {
+    Error::new(Code::Interrupted, "interrupted: nothing was changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_read_only_before_the_query() {
+        let plain = Setup::default().with("jit", "off").begin(Duration::from_secs(60));
+        assert!(plain.starts_with("BEGIN READ ONLY; SET LOCAL statement_timeout = 60000;"), "{plain}");
+        assert!(plain.ends_with("SET LOCAL jit = off; SET TRANSACTION READ ONLY"), "{plain}");
+        let altered = Setup { statements: vec!["ALTER TABLESPACE x RESET (a)".into()], ..Setup::default() };
+        let sql = altered.begin(Duration::from_secs(1));
+        assert!(
+            sql.starts_with("BEGIN READ WRITE;") && sql.ends_with("; SET TRANSACTION READ ONLY"),
+            "{sql}"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+use super::super::{Index, Run};
+use super::*;
+
+/// Runs of these seconds, with so many device reads each.
+fn timed(seconds: [f64; 3], reads: u64) -> Option<Timing> {
+    let run = |seconds| Run { seconds, device_reads: Some(reads), ..Run::default() };
+    super::super::measure::summary(seconds.map(run).to_vec(), true)
+}
+
+fn scan(method: Method, concurrency: Option<u32>, cost: f64) -> Variant {
+    let at = concurrency.map_or_else(String::new, |n| format!(" at {n}"));
+    Variant {
+        label: format!("{}{at}", method.name()),
+        method,
+        concurrency,
+        current: true,
+        scan_cost: Some(cost),
+        total_cost: Some(cost),
+        rows_estimated: 1000.0,
+        rows: 1000.0,
+        ..Variant::default()
+    }
+}
+
+/// The published case as it was measured on PostgreSQL 15.
+fn published() -> Vec<Variant> {
+    let bitmap = scan(Method::Bitmap, Some(1), 126_805.0);
+    let mut deep = scan(Method::Bitmap, Some(32), 126_805.0);
+    deep.current = false;
+    vec![
+        Variant {
+            planners: true,
+            cold: timed([4.5, 4.6, 4.4], 66_900),
+            warm: timed([0.40, 0.41, 0.42], 0),
+            ..bitmap
+        },
+        Variant { cold: timed([1.04, 1.10, 1.02], 66_600), warm: timed([0.40, 0.41, 0.42], 0), ..deep },
+        Variant {
+            cold: timed([0.85, 0.86, 0.84], 295),
+            warm: timed([1.05, 1.06, 1.04], 0),
+            ..scan(Method::Sequential, None, 316_000.0)
+        },
+        Variant {
+            cold: timed([0.70, 0.69, 0.71], 558),
+            warm: timed([0.35, 0.36, 0.34], 0),
+            heap_pages: Some(67_000),
+            indexes: vec!["t_c1".into()],
+            ..scan(Method::Index, None, 274_000.0)
+        },
+    ]
+}
+
+fn table() -> Table {
+    let index = Index { name: "t_c1".into(), correlation: Some(-0.007), ..Index::default() };
+    Table { pages: 128_866, bytes: 128_866 * 8192, indexes: vec![index], ..Table::default() }
+}
+
+fn about(verdict: &Verdict) -> Vec<&'static str> {
+    verdict.reasons.iter().map(|reason| reason.about).collect()
+}
+
+#[test]
+fn the_published_case_is_explained() {
+    let verdict = Verdict::of(&published(), &table(), None);
+    assert!(verdict.cold && verdict.refused.is_none());
+    assert_eq!(
+        (verdict.fastest.as_deref(), verdict.planners.as_deref()),
+        (Some("index"), Some("bitmap at 1"))
+    );
+    assert_eq!(
+        verdict.sentences,
+        [
+            "The fastest cold was index (700 ms, median of 3): 6.4 times as fast as what the planner chose, bitmap at 1 \
+             (4.50 s), because it took 558 device reads instead of 66,900.",
+            "The planner chose bitmap because it has the lowest cost: 126,805, against index 274,000, sequential \
+             316,000."
+        ]
+    );
+    assert_eq!(about(&verdict), ["read-ahead", "cache", "order-within-keys"]);
+    let text = &verdict.reasons[0].text;
+    assert!(text.contains("costs 126,805 at 1 as at 32, and took 4.50 s at 1 and 1.04 s at 32"), "{text}");
+    assert!(verdict.reasons[2].text.contains("-0.007"), "{}", verdict.reasons[2].text);
+}
+
+#[test]
+fn what_overlaps_is_not_told_apart() {
+    let mut scans = published();
+    scans[2].cold = timed([0.70, 0.75, 0.80], 295);
+    let verdict = Verdict::of(&scans, &table(), None);
+    assert_eq!(verdict.fastest, None);
+    let why = verdict.refused.expect("refused");
+    assert!(why.contains("overlap (690 ms to 710 ms and 700 ms to 800 ms)"), "{why}");
+    let first = &verdict.sentences[0];
+    assert!(first.starts_with("Cannot tell index from sequential cold"), "{first}");
+    assert!(first.ends_with("Both beat what the planner chose, bitmap at 1, which took 4.50 s."), "{first}");
+}
+
+#[test]
+fn wide_runs_and_few_runs_are_refused() {
+    let mut scans = published();
+    scans[3].cold = timed([0.30, 0.60, 0.61], 558);
+    let why = Verdict::of(&scans, &table(), None).refused.expect("refused");
+    assert!(why.contains("the runs of index are up to 50 % off"), "{why}");
+    for scan in &mut scans {
+        scan.cold.as_mut().expect("cold").runs.truncate(1);
+    }
+    let why = Verdict::of(&scans, &table(), None).refused.expect("refused");
+    assert!(why.starts_with("one run of each"), "{why}");
+    assert_eq!(Verdict::of(&[], &table(), None).refused.as_deref(), Some("nothing was measured"));
+}
+
+#[test]
+fn the_planner_may_be_right() {
+    let mut scans = published();
+    scans[0].cold = timed([0.5, 0.5, 0.5], 100);
+    let verdict = Verdict::of(&scans, &table(), None);
+    let first = &verdict.sentences[0];
+    assert!(first.starts_with("The fastest cold was what the planner chose: bitmap at 1 (500 ms"), "{first}");
+    // Faster at 1 than at 32: that is not in the costs either.
+    assert!(verdict.reasons[0].text.contains("took 1.04 s at 32 and 500 ms at 1"), "{:?}", verdict.reasons);
+}
+
+#[test]
+fn without_cold_runs_nothing_is_said_of_them() {
+    let mut scans = published();
+    scans.iter_mut().for_each(|scan| scan.cold = None);
+    let verdict = Verdict::of(&scans, &table(), None);
+    assert!(!verdict.cold && verdict.reasons.is_empty());
+    assert!(verdict.sentences[0].contains("fastest warm was index"), "{:?}", verdict.sentences);
+}
+
+#[test]
+fn pages_of_a_bitmap() {
+    let mut brin = scan(Method::Brin, Some(1), 116_793.0);
+    (brin.heap_pages_estimated, brin.heap_pages) = (Some(100_000.0), Some(1280));
+    brin.warm = timed([0.1, 0.1, 0.1], 0);
+    let reason = bitmap_pages(&[brin.clone()], &table(), None).expect("a reason");
+    assert_eq!(reason.about, "bitmap-pages");
+    assert!(reason.text.contains("to read 100,000 pages of the table, and it read 1,280"), "{}", reason.text);
+    // Where the rows are wrong by as much, the rows are why.
+    (brin.rows_estimated, brin.rows) = (80_000.0, 1000.0);
+    let reason = bitmap_pages(&[brin.clone()], &table(), None).expect("a reason");
+    assert!(
+        reason.about == "rows" && reason.text.contains("80,000 rows and there were 1,000"),
+        "{}",
+        reason.text
+    );
+    // What is near enough is no finding.
+    (brin.heap_pages_estimated, brin.heap_pages) = (Some(1900.0), Some(1280));
+    assert_eq!(bitmap_pages(&[brin], &table(), None), None);
+}
+
+#[test]
+fn order_is_only_claimed_where_reads_are_few() {
+    let mut scans = published();
+    scans[3].cold = timed([6.0, 6.0, 6.1], 66_000);
+    assert_eq!(order_within_keys(&scans, &table(), None), None);
+    // Then index scans wait for each read, at a cost like that of a bitmap's.
+    let reason = one_random_page_cost(&scans, &table(), None).expect("a reason");
+    assert!(reason.text.contains("21.9 ms as index scan"), "{}", reason.text);
+    assert!(
+        reason.text.contains("8.20 ms as bitmap at 32, which asks for up to 32 ahead"),
+        "{}",
+        reason.text
+    );
+    assert_eq!(one_random_page_cost(&published(), &table(), None), None);
+}
+
+#[test]
+fn overlap_needs_reads() {
+    let mut scans = published();
+    assert_eq!(overlap(&scans, &table(), None), None);
+    let cold = scans[2].cold.as_mut().expect("cold");
+    cold.device_bytes = Some(table().bytes);
+    let reason = overlap(&scans, &table(), None).expect("a reason");
+    assert!(reason.text.contains("850 ms cold, 1.05 s in memory"), "{}", reason.text);
+}
+
+#[test]
+fn memory_is_a_lever() {
+    let mut lossy = scan(Method::Bitmap, Some(1), 100.0);
+    (lossy.exact_pages, lossy.lossy_pages, lossy.rows_rechecked) = (36_636, 79_633, 8_400_000);
+    lossy.warm = timed([2.0, 2.0, 2.1], 0);
+    let mut exact = scan(Method::Bitmap, Some(1), 100.0);
+    (exact.label, exact.work_mem_kb, exact.warm) = ("exact".into(), Some(7994), timed([1.0, 1.0, 1.1], 0));
+    let verdict = Verdict::of(&[lossy.clone(), exact.clone()], &table(), None);
+    assert!(
+        verdict.sentences.contains(
+            &"The bitmap did not fit into work_mem: 79,633 of 116,269 pages were lossy, and 8,400,000 rows were \
+              rechecked; work_mem = 7994 kB keeps it exact: 1.00 s instead of 2.00 s."
+                .to_owned()
+        ),
+        "{:?}",
+        verdict.sentences
+    );
+    exact.lossy_pages = 1;
+    let said = memory(&[lossy, exact], false).expect("a sentence");
+    assert!(said.ends_with("work_mem = 7994 kB does not keep it exact either."), "{said}");
+}
+
+#[test]
+fn a_failed_variant_is_named() {
+    let mut scans = published();
+    scans[2].cold = None;
+    scans[2].failed = Some("it took longer than 60 s".into());
+    let verdict = Verdict::of(&scans, &table(), None);
+    assert!(verdict.sentences.contains(&"No time of sequential: it took longer than 60 s.".to_owned()));
+}
+
+#[test]
+fn figures_for_people() {
+    let said: Vec<String> = [0.0012, 0.0123, 0.1234, 1.234, 12.34, 123.4].map(seconds).to_vec();
+    assert_eq!(said, ["1.20 ms", "12.3 ms", "123 ms", "1.23 s", "12.3 s", "123 s"]);
+    assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+}
