@@ -34,11 +34,12 @@ impl Method {
         [Method::Sequential, Method::Index, Method::IndexOnly, Method::Bitmap, Method::Brin];
 
     /// What makes the planner take it wherever it can (PostgreSQL 15 to 18: costs of what is off are raised, or it is
-    /// taken as the last choice). `harder`: more than that, for the two kinds of bitmaps that no setting tells apart.
+    /// taken as the last choice). `harder`: more than that, for BRIN.
     ///
-    /// Of indexes that answer the same conditions the planner keeps the one that is cheaper to read (indxpath.c,
-    /// choose_bitmap_and). Reading a BRIN index has no cpu_index_tuple_cost, any other has; it has a seq_page_cost for
-    /// its map of ranges, which no other has (selfuncs.c, brincostestimate, genericcostestimate).
+    /// Of indexes that answer the same conditions a bitmap is made from the one that is cheaper to read, whatever it
+    /// names (indxpath.c, choose_bitmap_and). Reading a BRIN index has no cpu_index_tuple_cost, any other has
+    /// (selfuncs.c, brincostestimate, genericcostestimate): raised, BRIN is taken, at a cost that is not touched. The
+    /// other way round there is no such setting.
     pub(super) fn setup(self, harder: bool) -> Setup {
         let on = |yes: bool| if yes { "on" } else { "off" };
         let bitmap = matches!(self, Method::Bitmap | Method::Brin);
@@ -49,16 +50,9 @@ impl Method {
             .with("enable_bitmapscan", on(bitmap))
             .with("enable_tidscan", "off");
         match self {
-            Method::Bitmap if harder => setup.with("seq_page_cost", 1e9).with("cpu_index_tuple_cost", 0),
             Method::Brin if harder => setup.with("cpu_index_tuple_cost", 1e6),
             _ => setup,
         }
-    }
-
-    /// Whether the costs of a plan made with more force can stand beside others.
-    pub(super) fn cost_holds(self, harder: bool) -> bool {
-        // The cost of a BRIN scan has no part of what was raised.
-        !harder || self == Method::Brin
     }
 
     /// How one scan reads its table.

@@ -268,9 +268,9 @@ pub struct Variant {
     pub planners: bool,
     /// Whether the rest of the plan is another than in the planner's own: then times compare plans, not scans.
     pub rest_differs: bool,
-    /// The planner's cost of the scan; `None` where it was made with other costs.
+    /// The planner's cost of the scan; `None` where it has what the planner was told to avoid.
     pub scan_cost: Option<f64>,
-    /// The planner's cost of the whole plan; `None` as above, and where it has what the planner was told to avoid.
+    /// The planner's cost of the whole plan; `None` as above.
     pub total_cost: Option<f64>,
     /// Rows that the planner expected of the scan.
     pub rows_estimated: f64,

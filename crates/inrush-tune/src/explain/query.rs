@@ -111,7 +111,8 @@ async fn volatile(session: &Session, expressions: &[&str]) -> Result<Vec<String>
             "SELECT DISTINCT CASE WHEN n.nspname OPERATOR(pg_catalog.=) 'pg_catalog' THEN p.proname::pg_catalog.text \
                          ELSE pg_catalog.format('%s.%s', n.nspname, p.proname) END, \
                     n.nspname OPERATOR(pg_catalog.=) 'pg_catalog' \
-               FROM pg_catalog.unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS c(schema, name) \
+               FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) \
+                    AS c(schema, name) \
                JOIN pg_catalog.pg_proc p ON p.proname::pg_catalog.text OPERATOR(pg_catalog.=) c.name \
                JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
               WHERE CASE WHEN c.schema OPERATOR(pg_catalog.=) '' THEN pg_catalog.pg_function_is_visible(p.oid) \

@@ -96,7 +96,8 @@ impl Target {
                              THEN d.dattablespace ELSE c.reltablespace END, \
                         pg_catalog.current_setting('block_size')::pg_catalog.int8 \
                    FROM (SELECT DISTINCT u.s, u.r \
-                           FROM pg_catalog.unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) u(s, r)) w \
+                           FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), \
+                                           pg_catalog.unnest($2::pg_catalog.text[])) u(s, r)) w \
                    JOIN pg_catalog.pg_namespace n ON n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) w.s \
                    JOIN pg_catalog.pg_class c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid \
                     AND c.relname::pg_catalog.text OPERATOR(pg_catalog.=) w.r \

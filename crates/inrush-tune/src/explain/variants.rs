@@ -56,18 +56,18 @@ pub(super) async fn find(
     let mut absent = Vec::new();
     let own = method_of(&base.plan.top, target);
     if own.is_err() {
-        let variant = variant_of(Method::Mixed, &base.plan, base, target, true);
+        let variant = variant_of(Method::Mixed, &base.plan, base, target);
         planned.push(Planned { variant: Variant { planners: true, ..variant }, setup: base.setup.clone() });
     }
     for method in Method::ALL {
         if own == Ok(method) {
-            let variant = Variant { planners: true, ..variant_of(method, &base.plan, base, target, true) };
+            let variant = Variant { planners: true, ..variant_of(method, &base.plan, base, target) };
             spread(&mut planned, &variant, &base.setup, values, server);
             continue;
         }
         match force(session, options, base, target, method).await? {
-            Ok((plan, setup, cost_holds)) => {
-                let variant = variant_of(method, &plan, base, target, cost_holds);
+            Ok((plan, setup)) => {
+                let variant = variant_of(method, &plan, base, target);
                 spread(&mut planned, &variant, &setup, values, server);
             }
             // Seldom possible, and an index scan is what there is instead.
@@ -85,7 +85,7 @@ async fn force(
     base: &Base,
     target: &Target,
     method: Method,
-) -> Result<Result<(Explained, Setup, bool), String>> {
+) -> Result<Result<(Explained, Setup), String>> {
     if let Some(why) = impossible(method, target) {
         return Ok(Err(why));
     }
@@ -95,17 +95,23 @@ async fn force(
         setup.settings.extend(method.setup(harder).settings);
         let plan = session.explain(&setup, PLAN, &options.query, options.timeout).await?;
         match method_of(&plan.top, target) {
-            Ok(found) if found == method => return Ok(Ok((plan, setup, method.cost_holds(harder)))),
+            Ok(found) if found == method => return Ok(Ok((plan, setup))),
+            Ok(Method::Brin) if method == Method::Bitmap => {
+                instead = "it makes bitmaps from the BRIN index, which answers the same conditions and is cheaper to \
+                           read"
+                    .to_owned();
+            }
             Ok(found) => instead = format!("{} is what it takes even then", found.name()),
             Err(why) => instead = why,
         }
-        if !matches!(method, Method::Bitmap | Method::Brin) {
+        if method != Method::Brin {
             break;
         }
     }
     let what = match method {
         Method::Sequential => "the planner does not scan it sequentially here",
         Method::Brin => "no BRIN index answers these conditions",
+        Method::Bitmap if instead.contains("BRIN") => "the planner makes none",
         _ => "no index answers these conditions",
     };
     Ok(Err(format!("{what}: {instead}")))
@@ -124,10 +130,10 @@ fn impossible(method: Method, target: &Target) -> Option<String> {
 }
 
 /// The variant of a plan, before it is run.
-fn variant_of(method: Method, plan: &Explained, base: &Base, target: &Target, cost_holds: bool) -> Variant {
+fn variant_of(method: Method, plan: &Explained, base: &Base, target: &Target) -> Variant {
     let scanned = methods::scanned(&plan.top, target);
     let total = plan.top.number("Total Cost");
-    let held = |cost: f64| (cost_holds && cost < DISABLED).then_some(cost);
+    let held = |cost: f64| (cost < DISABLED).then_some(cost);
     Variant {
         label: method.name().to_owned(),
         method,

@@ -1,1 +1,167 @@
-//! to come
+//! What is not run, and that nothing of it has happened.
+
+use super::*;
+use inrush_core::Code;
+use inrush_testkit::require_server;
+use std::time::Duration;
+
+/// What is refused, with what is said.
+const REFUSED: &[(&str, &str)] = &[
+    ("", "there is no query"),
+    ("  -- nothing\n", "not one query that only reads"),
+    ("INSERT INTO t VALUES (0)", "not one query that only reads"),
+    ("DELETE FROM t", "not one query that only reads"),
+    ("WITH x AS (INSERT INTO t VALUES (0) RETURNING a) SELECT * FROM x", "not one query that only reads"),
+    ("WITH x AS (SELECT 1) DELETE FROM t", "not one query that only reads"),
+    ("SELECT * FROM t; DELETE FROM t", "not one query that only reads"),
+    ("SELECT 1; SELECT 2", "not one query that only reads"),
+    ("SELECT * INTO u FROM t", "not one query that only reads"),
+    ("CREATE TABLE u AS SELECT * FROM t", "not one query that only reads"),
+    ("EXPLAIN ANALYZE DELETE FROM t", "not one query that only reads"),
+    ("ANALYZE DELETE FROM t", "not one query that only reads"),
+    ("COPY t TO '/tmp/inrush-explain-refused'", "not one query that only reads"),
+    ("EXECUTE s0", "not one query that only reads"),
+    ("SHOW work_mem", "not one query that only reads"),
+    ("COMMIT", "not one query that only reads"),
+    ("SELECT * FROM t WHERE a = $1", "has parameters"),
+    ("SELECT * FROM t FOR UPDATE", "the query locks rows"),
+    ("SELECT * FROM (SELECT * FROM t FOR SHARE) x", "the query locks rows"),
+    ("SELECT nextval('s') FROM t", "volatile and may have effects: nextval"),
+    ("SELECT count(*) FROM t WHERE pg_terminate_backend(a)", "effects: pg_terminate_backend"),
+    ("SELECT a FROM t ORDER BY pg_read_file('PG_VERSION'), a", "effects: pg_read_file"),
+    ("SELECT a FROM t GROUP BY a HAVING set_config('x.y', max(b), false) = 'x'", "effects: set_config"),
+    ("SELECT 1 FROM t, LATERAL pg_advisory_lock(a)", "effects: pg_advisory_lock"),
+    ("SELECT (SELECT logged(a)) FROM t", "effects: public.logged"),
+    ("SELECT * FROM t WHERE a <%%> 1 = 1", "effects: operator <%%>"),
+    ("SELECT \"Odd Name\"(a) FROM t", "effects: public.Odd Name"),
+    ("SELECT odd_agg(a) FROM t", "effects: public.odd_agg"),
+    ("SELECT * FROM hidden", "effects: public.logged"),
+    ("SELECT 1", "no scan of a table to study"),
+    ("SELECT * FROM generate_series(1, 3)", "no scan of a table to study: Function Scan"),
+    ("SELECT * FROM e", "are empty"),
+];
+
+async fn refusals(version: u32) {
+    require_server!(version);
+    let server = server(version);
+    server.psql(
+        "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 1000) i;
+         CREATE TABLE e (a int);
+         CREATE SEQUENCE s; ANALYZE t;
+         CREATE FUNCTION logged(int) RETURNS int LANGUAGE plpgsql AS
+           'BEGIN INSERT INTO t VALUES (-1); RETURN 1; END';
+         CREATE FUNCTION \"Odd Name\"(int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+         CREATE FUNCTION loud(int, int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+         CREATE OPERATOR <%%> (LEFTARG = int, RIGHTARG = int, FUNCTION = loud);
+         CREATE AGGREGATE odd_agg(int) (SFUNC = loud, STYPE = int);
+         CREATE VIEW hidden AS SELECT a FROM t WHERE logged(a) > 0;",
+    );
+    let contents = || server.psql("SELECT count(*), sum(a), (SELECT is_called FROM s) FROM t");
+    let before = contents();
+    for (query, said) in REFUSED {
+        let error = refused(&server.url(), &options(query)).await;
+        assert_eq!(error.code(), Code::Usage, "{query}: {error}");
+        assert!(error.fact().contains(said), "{query}: {error}");
+        assert!(error.hint_text().is_some(), "{query}");
+    }
+    // A query that is wrong is the server's to explain.
+    let error = refused(&server.url(), &options("SELECT * FROM nothing")).await;
+    assert_eq!((error.code(), error.sqlstate_text()), (Code::Server, Some("42P01")));
+
+    // The words of others do not make a query dangerous.
+    for query in [
+        "SELECT a FROM t WHERE b <> 'nextval(''s'')' AND random() >= 0 -- DELETE",
+        "TABLE t;",
+        "WITH x AS MATERIALIZED (SELECT * FROM t) SELECT count(*) FROM x",
+        "SELECT a AS \"nextval('s')\" FROM t AS \"pg_read_file(x)\"",
+    ] {
+        let report = explain_with(&server.url(), &options(query), false).await;
+        assert!(report.is_ok(), "{query}: {}", report.unwrap_err());
+    }
+    // Vouched for, it is run in a read-only transaction all the same.
+    let vouched = Options { allow_volatile: true, ..options("SELECT logged(a) FROM t") };
+    assert_eq!(refused(&server.url(), &vouched).await.sqlstate_text(), Some("25006"));
+    let vouched = Options {
+        allow_volatile: true,
+        ..options("SELECT set_config('transaction_read_only', 'off', true) FROM t")
+    };
+    assert_eq!(refused(&server.url(), &vouched).await.sqlstate_text(), Some("25001"));
+    let vouched = Options { allow_volatile: true, ..options("SELECT \"Odd Name\"(a) FROM t") };
+    let report = explain_with(&server.url(), &vouched, false).await.expect("a report");
+    assert!(
+        report.notes.iter().any(|note| note.contains("volatile functions were run")),
+        "{:?}",
+        report.notes
+    );
+
+    assert_eq!(contents(), before);
+    assert_eq!(server.psql("SELECT count(*) FROM pg_class WHERE relname = 'u'"), "0");
+}
+
+#[tokio::test]
+async fn refusals_on_15() {
+    refusals(15).await;
+}
+
+#[tokio::test]
+async fn refusals_on_16() {
+    refusals(16).await;
+}
+
+#[tokio::test]
+async fn refusals_on_18() {
+    refusals(18).await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_takes_too_long() {
+    require_server!(15);
+    let server = server(15);
+    server.psql(TABLE);
+    let small = Options { max_bytes: 1 << 20, ..options("SELECT * FROM t WHERE c1 = 1") };
+    let error = refused(&server.url(), &small).await;
+    assert!(error.fact().contains("MB, and a run may read 1 MB"), "{error}");
+    assert!(error.hint_text().unwrap().contains("--max-size"), "{error}");
+
+    // One way of scanning that takes too long leaves the others their figures.
+    let slow = Options {
+        timeout: Duration::from_millis(300),
+        allow_volatile: true,
+        ..options("SELECT count(*) FROM t WHERE c1 = 1 AND ts < 100 AND pg_sleep(2) IS NOT NULL")
+    };
+    let report = explain_with(&server.url(), &slow, false).await.expect("a report");
+    assert!(report.scans.iter().all(|scan| scan.warm.is_none()));
+    let why = report.scans[0].failed.as_ref().expect("a reason");
+    assert_eq!(why, "it took longer than 0.3 s");
+    assert_eq!(report.verdict.refused.as_deref(), Some("nothing was measured"));
+    assert!(report.verdict.sentences.iter().any(|said| said.contains("took longer than 0.3 s")));
+}
+
+/// Ctrl-C ends the statement that runs, and nothing is left.
+#[tokio::test]
+async fn an_interrupt_ends_it() {
+    require_server!(16);
+    let server = server(16);
+    server.psql("CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 100) i; ANALYZE t");
+    let stop = Arc::new(AtomicBool::new(false));
+    let hooks = Hooks { note: &|_| {}, agree: &|_| true, stop: Arc::clone(&stop) };
+    let timer = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            std::thread::sleep(Duration::from_millis(700));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    let options = options("SELECT count(*) FROM t WHERE pg_sleep(0.5) IS NOT NULL");
+    let error = run(&conninfo(&server.url()), &options, &hooks).await.expect_err("interrupted");
+    timer.join().expect("the timer");
+    assert_eq!(error.code(), Code::Interrupted);
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'inrush explain' AND state = 'active'";
+    for _ in 0..100 {
+        if server.psql(left) == "0" {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("a statement still runs");
+}

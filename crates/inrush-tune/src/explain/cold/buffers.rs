@@ -229,7 +229,7 @@ impl Way {
         match self {
             Way::Relations(extension) => {
                 let sql = "SELECT pg_catalog.sum(e.buffers_evicted)::pg_catalog.int8 \
-                             FROM pg_catalog.unnest($1, $2) u(relation, filenode), \
+                             FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) u(relation, filenode), \
                                   {}.pg_buffercache_evict_relation(u.relation::pg_catalog.regclass) e";
                 extension.ask(session, sql, relations).await.map(drop)
             }
