@@ -7,6 +7,7 @@ mod advise;
 mod args;
 mod bench;
 mod cluster;
+mod explain;
 mod grid;
 mod load;
 mod loads;
@@ -64,6 +65,7 @@ fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
         Command::Cluster(args) => cluster::run(args.command),
         Command::Advise(args) => advise::run(&args),
         Command::Tune(args) => tune::run(args.command),
+        Command::Explain(args) => explain::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Local { command } => local::run(command),
         Command::Serve(args) => serve::run(&args),

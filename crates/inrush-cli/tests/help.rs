@@ -41,6 +41,7 @@ const COMMANDS: &[&[&str]] = &[
     &["cluster"],
     &["cluster", "status"],
     &["advise"],
+    &["explain"],
     &["watch"],
     &["serve"],
     &["spill"],

@@ -3,6 +3,7 @@
 mod advise;
 mod bench;
 mod cluster;
+mod explain;
 mod levers;
 mod load;
 mod loads;
@@ -20,6 +21,7 @@ mod watch;
 pub use advise::AdviseArgs;
 pub use bench::{BenchArgs, BenchCommand, DataArgs, DataFormat};
 pub use cluster::{ClusterArgs, NodeArgs};
+pub use explain::ExplainArgs;
 pub use load::{FormatArgs, LoadArgs};
 pub use loads::{LedgerArgs, LoadsArgs, LoadsCommand, RecoverArgs};
 pub use local::{LocalCommand, StopModeName};
@@ -69,6 +71,7 @@ pub enum Command {
     Cluster(ClusterCommandArgs),
     Advise(AdviseArgs),
     Tune(TuneArgs),
+    Explain(Box<ExplainArgs>),
     Watch(WatchArgs),
     Serve(ServeArgs),
     Spill(SpillArgs),

@@ -7,6 +7,7 @@
 mod cold;
 mod device;
 mod estimate;
+mod html;
 mod measure;
 mod methods;
 mod plan;
@@ -129,6 +130,8 @@ impl Method {
 pub struct Report {
     /// Version of this form.
     pub version: u32,
+    /// Version of Inrush.
+    pub inrush: String,
     /// The query.
     pub query: String,
     /// The server, as far as scans depend on it.

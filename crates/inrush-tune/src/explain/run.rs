@@ -73,6 +73,7 @@ pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> R
     let verdict = Verdict::of(&scans, &table, options.storage.as_ref());
     Ok(Report {
         version: VERSION,
+        inrush: env!("CARGO_PKG_VERSION").to_owned(),
         query: options.query.clone(),
         server,
         table,
