@@ -6,7 +6,7 @@ use crate::args::ExplainArgs;
 use crate::say;
 use crate::server::{IfAbsent, Server};
 use inrush_core::{Code, Error, Result};
-use inrush_tune::explain::{self, Hooks, Options, Report};
+use inrush_tune::explain::{self, Hooks, Report};
 use inrush_tune::io::Measured;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -35,9 +35,6 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         stop: asked_to_end()?,
     };
     let report = runtime.block_on(explain::run(&conninfo, &options, &hooks))?;
-    if args.cold && !report.cold.measured {
-        refuse_warm(&report, &options)?;
-    }
     let mut to_stdout = false;
     for (path, file) in args.report.iter().zip(&mut files) {
         match file {
@@ -50,23 +47,19 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     } else {
         say::out(&text::report(&report))?
     }
-    Ok(ExitCode::SUCCESS)
+    // It could be had when it began, and others have kept the table in memory since.
+    match &report.cold.why_not {
+        Some(why) if args.cold => {
+            Err(Error::new(Code::Server, format!("the cold runs had to be given up: {why}"))
+                .hint("Try again when fewer use the table."))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// What was measured of the storage earlier and kept; --storage names a file instead.
 fn kept_measurement() -> Option<Measured> {
     None
-}
-
-/// Cold runs were demanded: without them there is no answer.
-fn refuse_warm(report: &Report, _options: &Options) -> Result<()> {
-    let why = report.cold.why_not.as_deref().unwrap_or("no reason is known");
-    let error = Error::new(Code::Usage, format!("no cold runs can be had: {why}"));
-    let remedy = report.left_out.iter().find(|left| left.what.starts_with("no cold runs"));
-    Err(match remedy.and_then(|left| left.remedy.as_deref()) {
-        Some(remedy) => error.hint(remedy),
-        None => error.hint("Leave --cold out to measure warm."),
-    })
 }
 
 /// Opens a file for a report; `None` for standard output. What it holds stays until there is something new.

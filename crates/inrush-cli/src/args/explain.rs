@@ -11,8 +11,9 @@ use std::time::Duration;
 /// Scan the largest table of a query in every way, and say which is fastest and why
 ///
 /// Has the planner scan it sequentially, by index, by bitmap and by BRIN, at the current and at another
-/// effective_io_concurrency, warm and, on the server's machine, cold; shows times, device reads and pages beside what the
-/// planner believed. Only a query that reads is run, in read-only transactions that are rolled back.
+/// effective_io_concurrency, warm and, on the server's machine, cold; shows times, device reads and pages
+/// beside what the planner believed. Only a query that reads is run, in read-only transactions that are
+/// rolled back.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +40,7 @@ pub struct ExplainArgs {
     pub max_size: u64,
 
     /// Runs of each way, warm and cold each; three are needed for a verdict
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: u32,
 
     /// Measure with everything in memory only
@@ -85,10 +86,11 @@ impl ExplainArgs {
     /// # Errors
     /// `source-open` and `format` for the file of --storage.
     pub fn options(&self) -> Result<Options> {
-        let cold = match (self.warm_only, self.cold || self.yes) {
-            (true, _) => ColdWish::Never,
-            (false, true) => ColdWish::Agreed,
-            (false, false) => ColdWish::Ask,
+        let cold = match (self.warm_only, self.cold, self.yes) {
+            (true, ..) => ColdWish::Never,
+            (_, true, _) => ColdWish::Required,
+            (.., true) => ColdWish::Agreed,
+            _ => ColdWish::Ask,
         };
         Ok(Options {
             query: self.query.clone(),

@@ -18,6 +18,8 @@ pub fn report(report: &Report) -> String {
     out += "\n";
     out += &times(report);
     out += "\n";
+    out += &reads(report);
+    out += "\n";
     out += &pages(report);
     out += "\n";
     out += &conditions(report);
@@ -30,12 +32,7 @@ fn times(report: &Report) -> String {
     let predicted = report.scans.iter().any(|scan| scan.prediction.is_some());
     let mut headings = vec![("SCAN", Align::Left), ("WARM ms", Align::Right)];
     if cold {
-        headings.extend([
-            ("COLD ms", Align::Right),
-            ("FROM-TO", Align::Right),
-            ("READS", Align::Right),
-            ("READ", Align::Right),
-        ]);
+        headings.extend([("COLD ms", Align::Right), ("FROM-TO", Align::Right)]);
     }
     if predicted {
         headings.push(("MODEL", Align::Right));
@@ -63,16 +60,35 @@ fn times(report: &Report) -> String {
     out
 }
 
-fn cold_cells(cold: Option<&Timing>) -> [String; 4] {
+fn cold_cells(cold: Option<&Timing>) -> [String; 2] {
     match cold {
-        None => [none(), none(), none(), none()],
-        Some(cold) => [
-            ms(cold.seconds),
-            format!("{}-{}", ms(cold.least), ms(cold.most)),
-            cold.device_reads.map_or_else(none, |n| n.to_string()),
-            cold.device_bytes.map_or_else(none, bytes),
-        ],
+        None => [none(), none()],
+        Some(cold) => [ms(cold.seconds), format!("{}-{}", ms(cold.least), ms(cold.most))],
     }
+}
+
+/// What was read, from the device and into shared buffers: cold, where that was measured.
+fn reads(report: &Report) -> String {
+    let cold = report.cold.measured;
+    let headings = [
+        (if cold { "COLD" } else { "WARM" }, Align::Left),
+        ("DEVICE READS", Align::Right),
+        ("BYTES", Align::Right),
+        ("BLOCKS FOUND", Align::Right),
+        ("BLOCKS READ", Align::Right),
+    ];
+    let rows = report.scans.iter().map(|scan| {
+        let timing = if cold { scan.cold.as_ref() } else { scan.warm.as_ref() };
+        let cell = |of: &dyn Fn(&Timing) -> Option<String>| timing.and_then(of).unwrap_or_else(none);
+        vec![
+            name(scan),
+            cell(&|timing| timing.device_reads.map(|n| n.to_string())),
+            cell(&|timing| timing.device_bytes.map(bytes)),
+            cell(&|timing| Some(timing.shared_hit.to_string())),
+            cell(&|timing| Some(timing.shared_read.to_string())),
+        ]
+    });
+    grid(&headings, &rows.collect::<Vec<_>>())
 }
 
 /// Pages and rows: expected and found.

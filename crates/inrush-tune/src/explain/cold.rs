@@ -1,7 +1,8 @@
 //! Cold runs: nothing of the table in shared buffers, nothing in the operating system's cache.
 //!
-//! That makes the table cold for everybody, so it takes consent. It needs the server's files: the client must be on the
-//! server's machine, as the server's account or root. What was done is looked up before each run, not assumed.
+//! That makes the table cold for everybody, so it takes consent. It needs the server's files: the client must
+//! be on the server's machine, as the server's account or root. What was done is looked up before each run,
+//! not assumed.
 
 pub(super) mod buffers;
 mod files;
@@ -99,12 +100,26 @@ impl Freezer {
             Freezer { session, way, look, relations, files: all, target_pages: target.pages(), said };
         // Made before anything is measured: it fills the caches.
         (hooks.note)("preparing cold runs");
-        if let Err(error) = freezer.way.prepare(&freezer.session).await {
+        if let Err(error) = freezer.make(&data).await {
             freezer.finish().await;
             return Err(error);
         }
         freezer.say_how();
         Ok(Ok(freezer))
+    }
+
+    /// Makes what is needed to empty shared buffers, and has it written: nothing of that is to happen during
+    /// a run.
+    async fn make(&self, data: &Path) -> Result<()> {
+        self.way.prepare(&self.session).await?;
+        if matches!(self.way, Way::Push { .. }) {
+            self.way.evict(&self.session, &self.relations, None).await?;
+            for path in buffers::scratch_files(&self.session).await? {
+                // What cannot be written now is written later, and makes runs uneven at worst.
+                let _ = files::flush(&data.join(path));
+            }
+        }
+        Ok(())
     }
 
     /// One of the files.
@@ -117,15 +132,17 @@ impl Freezer {
             Way::Relations(_) => "shared buffers: pg_buffercache_evict_relation()".to_owned(),
             Way::Pages(_) => "shared buffers: pg_buffercache_evict() page by page".to_owned(),
             Way::Push { .. } => {
-                "shared buffers: pushed out by reading a scratch table until none of the pages can have stayed"
+                "shared buffers: pushed out by reading a scratch table until none of the pages can have \
+                 stayed"
                     .to_owned()
             }
             Way::None => {
                 let most = buffers::MOST_PUSHED >> 20;
                 self.said.partial = Some(format!(
-                    "what shared buffers hold of the table stays there: without a superuser and PostgreSQL 17 it \
-                     could only be pushed out, which needs CREATE on the database and shared_buffers of at most {most} \
-                     MB"
+                    "what shared buffers hold of the table stays there: without a superuser and PostgreSQL \
+                     17 it \
+                     could only be pushed out, which needs CREATE on the database and shared_buffers of at \
+                     most {most} MB"
                 ));
                 "shared buffers: left as they are".to_owned()
             }
@@ -201,8 +218,8 @@ fn question(way: &Way, all: &[PathBuf]) -> String {
         _ => "",
     };
     format!(
-        "To measure cold, the table with its indexes ({size} MB) is taken out of the caches before each run{others}: \
-         other users read it from the disk again, too. Do it?"
+        "To measure cold, there is a CHECKPOINT, and the table with its indexes ({size} MB) is taken out of \
+         the caches before each run{others}: other users read it from the disk again, too. Do it?"
     )
 }
 

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a sector in the kernel's counters, whatever the device's are (Documentation/admin-guide/iostats.rst).
+/// Bytes of a sector in the kernel's counters, whatever the device's are
+/// (Documentation/admin-guide/iostats.rst).
 const SECTOR: u64 = 512;
 
 /// Where the counters are.

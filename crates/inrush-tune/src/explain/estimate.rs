@@ -6,13 +6,13 @@ use crate::io::Measured;
 use crate::io::measured::Mechanism;
 use crate::io::model::{self, Model, Prediction, ReadAhead, Scan};
 
-/// Bytes of an entry of a bitmap with what the hash table needs for it: 48 of PagetableEntry and two pointers, for pages
-/// of 8 kB on a machine of 64 bits (tidbitmap.c, tbm_calculate_entries).
+/// Bytes of an entry of a bitmap with what the hash table needs for it: 48 of PagetableEntry and two
+/// pointers, for pages of 8 kB on a machine of 64 bits (tidbitmap.c, tbm_calculate_entries).
 const BITMAP_ENTRY: u64 = 64;
 
-/// Pages that the planner expects a bitmap heap scan to read: the formula of Mackert and Lohman without a look at how
-/// rows lie (costsize.c, compute_bitmap_pages). `rows` is what it expects in the bitmap. One scan of one table: for
-/// partitions, of each.
+/// Pages that the planner expects a bitmap heap scan to read: the formula of Mackert and Lohman without a
+/// look at how rows lie (costsize.c, compute_bitmap_pages). `rows` is what it expects in the bitmap. One scan
+/// of one table: for partitions, of each.
 pub(super) fn bitmap_pages(table_pages: u64, rows: f64) -> f64 {
     #[allow(clippy::cast_precision_loss)] // pages
     let pages = (table_pages as f64).max(1.0);

@@ -10,7 +10,8 @@ use super::{Hooks, Options, Run, Timing};
 use crate::io::measured::{median, spread};
 use inrush_core::Result;
 
-/// EXPLAIN that runs the query. Without TIMING: reading the clock twice for each row costs more than many a scan.
+/// EXPLAIN that runs the query. Without TIMING: reading the clock twice for each row costs more than many a
+/// scan.
 const ANALYZE: &str = "ANALYZE, BUFFERS, TIMING OFF, SETTINGS, VERBOSE";
 
 /// Runs variants on one session.
@@ -44,8 +45,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs every variant once, which fills the caches and shows what it reads; adds to a lossy bitmap the same with more
-    /// memory.
+    /// Runs every variant once, which fills the caches and shows what it reads; adds to a lossy bitmap the
+    /// same with more memory.
     ///
     /// # Errors
     /// `server`, `interrupted`.
@@ -118,7 +119,7 @@ impl Runner<'_> {
 
 /// Forward and backward in turns (ABBA): what drifts hits all alike.
 fn order(n: usize, round: u32) -> Vec<usize> {
-    if round % 2 == 0 { (0..n).collect() } else { (0..n).rev().collect() }
+    if round.is_multiple_of(2) { (0..n).collect() } else { (0..n).rev().collect() }
 }
 
 fn run_of(explained: &Explained, read: &Reading) -> Run {

@@ -11,7 +11,8 @@ use super::target::Target;
 pub(super) struct Scanned {
     /// Names of the indexes, in order.
     pub(super) indexes: Vec<(String, String)>,
-    /// The planner's cost of these nodes, for as often as it expects them to run once: 0 for those inside of a loop.
+    /// The planner's cost of these nodes, for as often as it expects them to run once: 0 for those inside of
+    /// a loop.
     pub(super) cost: f64,
     pub(super) rows_estimated: f64,
     pub(super) rows: f64,
@@ -33,13 +34,13 @@ impl Method {
     pub(super) const ALL: [Method; 5] =
         [Method::Sequential, Method::Index, Method::IndexOnly, Method::Bitmap, Method::Brin];
 
-    /// What makes the planner take it wherever it can (PostgreSQL 15 to 18: costs of what is off are raised, or it is
-    /// taken as the last choice). `harder`: more than that, for BRIN.
+    /// What makes the planner take it wherever it can (PostgreSQL 15 to 18: costs of what is off are raised,
+    /// or it is taken as the last choice). `harder`: more than that, for BRIN.
     ///
-    /// Of indexes that answer the same conditions a bitmap is made from the one that is cheaper to read, whatever it
-    /// names (indxpath.c, choose_bitmap_and). Reading a BRIN index has no cpu_index_tuple_cost, any other has
-    /// (selfuncs.c, brincostestimate, genericcostestimate): raised, BRIN is taken, at a cost that is not touched. The
-    /// other way round there is no such setting.
+    /// Of indexes that answer the same conditions a bitmap is made from the one that is cheaper to read,
+    /// whatever it names (indxpath.c, choose_bitmap_and). Reading a BRIN index has no cpu_index_tuple_cost,
+    /// any other has (selfuncs.c, brincostestimate, genericcostestimate): raised, BRIN is taken, at a cost
+    /// that is not touched. The other way round there is no such setting.
     pub(super) fn setup(self, harder: bool) -> Setup {
         let on = |yes: bool| if yes { "on" } else { "off" };
         let bitmap = matches!(self, Method::Bitmap | Method::Brin);
@@ -50,7 +51,7 @@ impl Method {
             .with("enable_bitmapscan", on(bitmap))
             .with("enable_tidscan", "off");
         match self {
-            Method::Brin if harder => setup.with("cpu_index_tuple_cost", 1e6),
+            Method::Brin if harder => setup.with("cpu_index_tuple_cost", "1000000"),
             _ => setup,
         }
     }
@@ -64,7 +65,7 @@ impl Method {
             Access::BitmapHeap => {
                 let brin =
                     |name: &&str| target.index(scan.schema, name).is_some_and(|one| one.method == "brin");
-                Some(if scan.indexes.iter().all(|name| brin(&name)) { Method::Brin } else { Method::Bitmap })
+                Some(if scan.indexes.iter().all(brin) { Method::Brin } else { Method::Bitmap })
             }
             Access::Other => None,
         }
@@ -130,7 +131,8 @@ pub(super) fn scanned(top: &Node, target: &Target) -> Scanned {
     all
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // counts of rows
+// counts of rows
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn times(n: u64, loops: f64) -> u64 {
     (n as f64 * loops.max(0.0)).round() as u64
 }

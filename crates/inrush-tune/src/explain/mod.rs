@@ -1,8 +1,10 @@
-//! One query, scanned in every way that the planner has, with what each took beside what the planner believed.
+//! One query, scanned in every way that the planner has, with what each took beside what the planner
+//! believed.
 //!
-//! [`run`] finds the largest table that the query scans, has the planner scan it sequentially, by index, by bitmap and by
-//! BRIN, at the current and at another effective_io_concurrency, warm and, where that can be had, cold; and says in
-//! sentences what the figures support. The query runs in read-only transactions that are rolled back.
+//! [`run`] finds the largest table that the query scans, has the planner scan it sequentially, by index, by
+//! bitmap and by BRIN, at the current and at another effective_io_concurrency, warm and, where that can be
+//! had, cold; and says in sentences what the figures support. The query runs in read-only transactions that
+//! are rolled back.
 
 mod cold;
 mod device;
@@ -41,6 +43,8 @@ pub enum ColdWish {
     Ask,
     /// Agreed to.
     Agreed,
+    /// Agreed to, and without cold runs nothing is wanted.
+    Required,
 }
 
 /// What to run, and how.
@@ -56,8 +60,8 @@ pub struct Options {
     pub runs: u32,
     /// Whether to measure cold.
     pub cold: ColdWish,
-    /// Leaves parallel workers and JIT as the server has them; else both are off, since their own noise hides what is
-    /// looked for.
+    /// Leaves parallel workers and JIT as the server has them; else both are off, since their own noise hides
+    /// what is looked for.
     pub parallel: bool,
     /// Runs volatile functions too.
     pub allow_volatile: bool,
@@ -94,7 +98,7 @@ pub struct Hooks<'a> {
 }
 
 /// How a table is scanned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// From front to back.
@@ -108,6 +112,7 @@ pub enum Method {
     /// The pages of a bitmap from BRIN indexes.
     Brin,
     /// The planner's own plan, where it scans partitions in different ways.
+    #[default]
     Mixed,
 }
 
@@ -205,7 +210,8 @@ pub struct Index {
     pub pages: u64,
     /// Its first key.
     pub first_key: String,
-    /// The planner's statistic of how far the first key follows the order of rows, -1 to 1; only for a column.
+    /// The planner's statistic of how far the first key follows the order of rows, -1 to 1; only for a
+    /// column.
     pub correlation: Option<f64>,
 }
 
@@ -269,7 +275,8 @@ pub struct Variant {
     pub work_mem_kb: Option<u64>,
     /// Whether this is the plan that the planner made on its own.
     pub planners: bool,
-    /// Whether the rest of the plan is another than in the planner's own: then times compare plans, not scans.
+    /// Whether the rest of the plan is another than in the planner's own: then times compare plans, not
+    /// scans.
     pub rest_differs: bool,
     /// The planner's cost of the scan; `None` where it has what the planner was told to avoid.
     pub scan_cost: Option<f64>,
@@ -303,12 +310,6 @@ pub struct Variant {
     pub no_prediction: Option<String>,
     /// Why there are no runs, or no more.
     pub failed: Option<String>,
-}
-
-impl Default for Method {
-    fn default() -> Method {
-        Method::Mixed
-    }
 }
 
 /// What the runs of one variant took.

@@ -107,7 +107,8 @@ impl Node {
     }
 
     /// A count; 0 where the server says nothing.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts; PostgreSQL 18 has fractions of rows
+    // counts; PostgreSQL 18 has fractions of rows
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(super) fn count(&self, name: &str) -> u64 {
         self.number(name).map_or(0, |n| n.max(0.0).round() as u64)
     }
@@ -194,8 +195,8 @@ impl Node {
         texts
     }
 
-    /// The shape of the plan outside the scans of tables: two plans with one shape differ in their scans only. Sorts and
-    /// gathers that a scan makes needless are part of it.
+    /// The shape of the plan outside the scans of tables: two plans with one shape differ in their scans
+    /// only. Sorts and gathers that a scan makes needless are part of it.
     pub(super) fn shape(&self) -> String {
         if let Some(scan) = self.scan() {
             return format!("scan {}.{}", scan.schema, scan.table);

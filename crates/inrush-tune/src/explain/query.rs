@@ -1,11 +1,12 @@
 //! Which queries are run: one statement that only reads.
 //!
-//! Three things see to that. The server parses the text as the query of a cursor, which takes nothing but a SELECT (or
-//! VALUES, TABLE, WITH) that changes no data; it runs in a read-only transaction; and functions that the plan calls are
-//! looked up, since what a volatile one does need not be undone by a rollback (files, other servers, signals).
+//! Three things see to that. The server parses the text as the query of a cursor, which takes nothing but a
+//! SELECT (or VALUES, TABLE, WITH) that changes no data; it runs in a read-only transaction; and functions
+//! that the plan calls are looked up, since what a volatile one does need not be undone by a rollback (files,
+//! other servers, signals).
 //!
-//! What that does not see: functions that functions call (one declared stable or immutable is believed), and those
-//! behind the casts, domains and input functions of somebody's own types.
+//! What that does not see: functions that functions call (one declared stable or immutable is believed), and
+//! those behind the casts, domains and input functions of somebody's own types.
 
 use super::plan::Node;
 use super::session::{Session, get};
@@ -13,7 +14,8 @@ use inrush_core::{Code, Error, Excerpt, Result};
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 
-/// Volatile functions of PostgreSQL that change nothing outside the session, and that waiting or chance makes volatile.
+/// Volatile functions of PostgreSQL that change nothing outside the session, and that waiting or chance makes
+/// volatile.
 const HARMLESS: &[&str] = &[
     "clock_timestamp",
     "currval",
@@ -65,8 +67,8 @@ pub(super) async fn check_text(session: &Session, query: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a plan that writes, locks rows, or calls what may have effects. `allow_volatile`: the user vouches for the
-/// functions.
+/// Refuses a plan that writes, locks rows, or calls what may have effects. `allow_volatile`: the user vouches
+/// for the functions.
 ///
 /// # Errors
 /// `usage`.
@@ -91,13 +93,17 @@ pub(super) async fn check_plan(session: &Session, top: &Node, allow_volatile: bo
         Code::Usage,
         format!("the query calls what is volatile and may have effects: {}", names.join(", ")),
     )
-    .hint("A rollback need not undo them, and each runs many times here; --allow-volatile runs them all the same."))
+    .hint(
+        "A rollback need not undo them, and each runs many times here; --allow-volatile runs them all the \
+           same.",
+    ))
 }
 
-/// Names of functions and operators that these expressions use and that are volatile, without the harmless ones.
+/// Names of functions and operators that these expressions use and that are volatile, without the harmless
+/// ones.
 ///
-/// By name: of functions that share one, a volatile one counts for all. EXPLAIN puts the schema before a name that the
-/// search path would not lead to (ruleutils.c, generate_function_name).
+/// By name: of functions that share one, a volatile one counts for all. EXPLAIN puts the schema before a name
+/// that the search path would not lead to (ruleutils.c, generate_function_name).
 async fn volatile(session: &Session, expressions: &[&str]) -> Result<Vec<String>> {
     let mut calls = BTreeSet::new();
     let mut operators = BTreeSet::new();
@@ -108,14 +114,17 @@ async fn volatile(session: &Session, expressions: &[&str]) -> Result<Vec<String>
     let operators: Vec<String> = operators.into_iter().collect();
     let rows = session
         .rows(
-            "SELECT DISTINCT CASE WHEN n.nspname OPERATOR(pg_catalog.=) 'pg_catalog' THEN p.proname::pg_catalog.text \
+            "SELECT DISTINCT CASE WHEN n.nspname OPERATOR(pg_catalog.=) 'pg_catalog' THEN \
+             p.proname::pg_catalog.text \
                          ELSE pg_catalog.format('%s.%s', n.nspname, p.proname) END, \
                     n.nspname OPERATOR(pg_catalog.=) 'pg_catalog' \
-               FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) \
+               FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), \
+               pg_catalog.unnest($2::pg_catalog.text[])) \
                     AS c(schema, name) \
                JOIN pg_catalog.pg_proc p ON p.proname::pg_catalog.text OPERATOR(pg_catalog.=) c.name \
                JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
-              WHERE CASE WHEN c.schema OPERATOR(pg_catalog.=) '' THEN pg_catalog.pg_function_is_visible(p.oid) \
+              WHERE CASE WHEN c.schema OPERATOR(pg_catalog.=) '' THEN \
+              pg_catalog.pg_function_is_visible(p.oid) \
                          ELSE n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) c.schema END \
                 AND (p.provolatile OPERATOR(pg_catalog.=) 'v' \
                   OR EXISTS (SELECT FROM pg_catalog.pg_aggregate a \
@@ -145,8 +154,8 @@ async fn volatile(session: &Session, expressions: &[&str]) -> Result<Vec<String>
     Ok(found)
 }
 
-/// Finds what an expression, as the server prints it, calls: names before a parenthesis, with their schema or an empty
-/// one, and operators. Strings are skipped.
+/// Finds what an expression, as the server prints it, calls: names before a parenthesis, with their schema or
+/// an empty one, and operators. Strings are skipped.
 fn read_expression(text: &str, calls: &mut BTreeSet<(String, String)>, operators: &mut BTreeSet<String>) {
     let mut rest = text;
     // The name before the dot, and the name that may turn out to be called.
@@ -203,8 +212,8 @@ fn identifier(text: &str) -> (String, &str) {
     }
 }
 
-/// What is behind a string that begins here. The server prints quotes in a string doubled, and never with a backslash
-/// (ruleutils.c, simple_quote_literal).
+/// What is behind a string that begins here. The server prints quotes in a string doubled, and never with a
+/// backslash (ruleutils.c, simple_quote_literal).
 fn behind_string(text: &str) -> &str {
     let mut rest = &text[1..];
     while let Some(at) = rest.find('\'') {

@@ -9,7 +9,9 @@ use super::plan::Explained;
 use super::session::{Session, get};
 use super::target::Target;
 use super::variants::{self, Base, Planned};
-use super::{Cold, Hooks, LeftOut, Method, Options, Report, Server, Table, VERSION, Variant, Verdict, query};
+use super::{
+    Cold, ColdWish, Hooks, LeftOut, Method, Options, Report, Server, Table, VERSION, Variant, Verdict, query,
+};
 use crate::advise::{ServerFacts, facts};
 use inrush_core::{Code, Error, Excerpt, Result};
 use inrush_sink::conninfo::ConnInfo;
@@ -17,12 +19,12 @@ use std::path::PathBuf;
 
 /// Runs the query in every way that the planner has, and says what came out.
 ///
-/// What was made meanwhile (a scratch schema, where shared buffers can be emptied in no other way) is removed however it
-/// ends; what a killed run has left is removed by the next one.
+/// What was made meanwhile (a scratch schema, where shared buffers can be emptied in no other way) is removed
+/// however it ends; what a killed run has left is removed by the next one.
 ///
 /// # Errors
-/// `usage` for a query that is not run: it writes, locks, calls what may have effects, is too large, or scans no table.
-/// `interrupted` when the user has had enough. Else what the server refuses.
+/// `usage` for a query that is not run: it writes, locks, calls what may have effects, is too large, or scans
+/// no table. `interrupted` when the user has had enough. Else what the server refuses.
 pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> Result<Report> {
     let session = Session::open(conninfo, &hooks.stop).await?;
     query::check_text(&session, &options.query).await?;
@@ -44,17 +46,22 @@ pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> R
     check_time(&planned, &target, options, &server, eic)?;
     let table = target.table(&session, others(&base.plan, &target)).await?;
 
-    let mut freezer =
-        match Freezer::prepare(conninfo, &facts, &target, options.cold, hooks, &mut left_out).await? {
-            Ok(freezer) => Ok(freezer),
-            Err(why) => {
-                if let Some(remedy) = &why.remedy {
-                    let what = format!("no cold runs: {}", why.why);
-                    left_out.push(LeftOut { what, remedy: Some(remedy.clone()) });
-                }
-                Err(why.why)
+    let mut freezer = match Freezer::prepare(conninfo, &facts, &target, options.cold, hooks, &mut left_out)
+        .await?
+    {
+        Ok(freezer) => Ok(freezer),
+        Err(why) if options.cold == ColdWish::Required => {
+            let hint = why.remedy.unwrap_or_else(|| "Measure warm instead.".to_owned());
+            return Err(Error::new(Code::Usage, format!("no cold runs can be had: {}", why.why)).hint(hint));
+        }
+        Err(why) => {
+            if let Some(remedy) = &why.remedy {
+                let what = format!("no cold runs: {}", why.why);
+                left_out.push(LeftOut { what, remedy: Some(remedy.clone()) });
             }
-        };
+            Err(why.why)
+        }
+    };
     // Whose files they are is settled then: what is read of them can be counted.
     let file = freezer.as_ref().ok().and_then(Freezer::a_file).map(PathBuf::from);
     let file = file.or_else(|| a_file(&facts));
@@ -214,10 +221,10 @@ fn complete(scans: &mut [Variant], table: &Table, server: &Server, options: &Opt
         .find(|scan| scan.method == Method::Bitmap && scan.heap_pages.is_some())
         .map(|scan| (scan.indexes.clone(), scan.heap_pages, scan.index_pages));
     for scan in scans.iter_mut() {
-        if let (Method::Index, Some((indexes, heap, index))) = (scan.method, &bitmap) {
-            if scan.indexes == *indexes {
-                (scan.heap_pages, scan.index_pages) = (*heap, *index);
-            }
+        if let (Method::Index, Some((indexes, heap, index))) = (scan.method, &bitmap)
+            && scan.indexes == *indexes
+        {
+            (scan.heap_pages, scan.index_pages) = (*heap, *index);
         }
         let Some(warm) = &scan.warm else { continue };
         let known = Known {
@@ -251,8 +258,8 @@ fn remarks(
     }
     if server.shared_buffers.is_some_and(|bytes| table.bytes > bytes / 4) {
         notes.push(
-            "a sequential scan of a table larger than a quarter of shared_buffers goes through a small ring of them: \
-             warm, it still reads from the operating system's cache"
+            "a sequential scan of a table larger than a quarter of shared_buffers goes through a small ring \
+             of them: warm, it still reads from the operating system's cache"
                 .to_owned(),
         );
     }

@@ -1,5 +1,5 @@
-//! The session that runs the query: every statement can be interrupted, and every run is a transaction that is rolled
-//! back.
+//! The session that runs the query: every statement can be interrupted, and every run is a transaction that
+//! is rolled back.
 
 use super::plan::Explained;
 use inrush_core::{Code, Error, Result};
@@ -28,19 +28,19 @@ const IDLE_TIMEOUT_MS: u64 = 60_000;
 pub(super) struct Setup {
     /// Names and values for SET LOCAL. Values are numbers and on/off.
     pub(super) settings: Vec<(&'static str, String)>,
-    /// ALTER TABLESPACE statements: the options of a tablespace win over a session's settings. Rolled back with the
-    /// rest; until then other sessions see what was there before.
+    /// ALTER TABLESPACE statements: the options of a tablespace win over a session's settings. Rolled back
+    /// with the rest; until then other sessions see what was there before.
     pub(super) statements: Vec<String>,
 }
 
 impl Setup {
-    pub(super) fn with(mut self, name: &'static str, value: impl ToString) -> Setup {
-        self.settings.push((name, value.to_string()));
+    pub(super) fn with(mut self, name: &'static str, value: &str) -> Setup {
+        self.settings.push((name, value.to_owned()));
         self
     }
 
-    /// The statements of a transaction up to the query. It is read-only before the query is parsed, and cannot become
-    /// anything else behind that (variable.c, check_transaction_read_only).
+    /// The statements of a transaction up to the query. It is read-only before the query is parsed, and
+    /// cannot become anything else behind that (variable.c, check_transaction_read_only).
     fn begin(&self, timeout: Duration) -> String {
         let mut sql =
             String::from(if self.statements.is_empty() { "BEGIN READ ONLY" } else { "BEGIN READ WRITE" });
@@ -135,8 +135,9 @@ impl Session {
         self.wait(self.client().prepare(sql)).await
     }
 
-    /// EXPLAIN of the query with these options, in a read-only transaction of its own that is rolled back. The query is
-    /// sent as a part of a single statement (extended query protocol), so a second one is refused by the server.
+    /// EXPLAIN of the query with these options, in a read-only transaction of its own that is rolled back.
+    /// The query is sent as a part of a single statement (extended query protocol), so a second one is
+    /// refused by the server.
     pub(super) async fn explain(
         &self,
         setup: &Setup,

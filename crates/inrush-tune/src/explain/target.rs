@@ -61,8 +61,8 @@ pub(super) struct Space {
 }
 
 impl Target {
-    /// Finds what to study: of the tables that the plan scans the one with the most pages, its partitions taken
-    /// together.
+    /// Finds what to study: of the tables that the plan scans the one with the most pages, its partitions
+    /// taken together.
     ///
     /// # Errors
     /// `usage` where no table is scanned.
@@ -91,7 +91,8 @@ impl Target {
             .rows(
                 "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
                         coalesce(pg_catalog.pg_relation_size(c.oid::pg_catalog.regclass), 0), c.reltuples, \
-                        coalesce(pg_catalog.pg_partition_root(c.oid::pg_catalog.regclass)::pg_catalog.oid, c.oid), \
+                        coalesce(pg_catalog.pg_partition_root(c.oid::pg_catalog.regclass)::pg_catalog.oid, \
+                        c.oid), \
                         CASE WHEN c.reltablespace OPERATOR(pg_catalog.=) 0::pg_catalog.oid \
                              THEN d.dattablespace ELSE c.reltablespace END, \
                         pg_catalog.current_setting('block_size')::pg_catalog.int8 \
@@ -140,7 +141,8 @@ impl Target {
         let oids: Vec<u32> = self.relations.iter().map(|one| one.oid).collect();
         let rows = session
             .rows(
-                "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, a.amname::pg_catalog.text, \
+                "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                 a.amname::pg_catalog.text, \
                         coalesce(pg_catalog.pg_relation_size(c.oid::pg_catalog.regclass), 0), \
                         pg_catalog.pg_get_indexdef(c.oid, 1, true), \
                         (SELECT s.correlation FROM pg_catalog.pg_stats s \

@@ -8,9 +8,12 @@ use super::target::{Space, Target};
 use super::{Absent, Concurrency, LeftOut, Method, Options, Server, Variant};
 use inrush_core::{Error, Result, quote_ident};
 
-/// Costs beyond this have what the planner was told to avoid: up to PostgreSQL 17 that is a cost of 1e10 (costsize.c,
-/// disable_cost).
+/// Costs beyond this have what the planner was told to avoid: up to PostgreSQL 17 that is a cost of 1e10
+/// (costsize.c, disable_cost).
 const DISABLED: f64 = 1e10;
+
+/// What a bitmap with more memory is called, unless that was not enough.
+const EXACT: &str = ", exact";
 
 /// EXPLAIN without running the query.
 const PLAN: &str = "VERBOSE";
@@ -19,6 +22,9 @@ const PLAN: &str = "VERBOSE";
 pub(super) struct Planned {
     pub(super) variant: Variant,
     pub(super) setup: Setup,
+    /// Whether a BRIN index is among its indexes: what that names is whole ranges of pages, whatever memory
+    /// there is.
+    pub(super) ranges: bool,
 }
 
 /// What the planner does on its own.
@@ -33,7 +39,7 @@ impl Base {
         if options.parallel {
             return Setup::default();
         }
-        Setup::default().with("max_parallel_workers_per_gather", 0).with("jit", "off")
+        Setup::default().with("max_parallel_workers_per_gather", "0").with("jit", "off")
     }
 
     pub(super) async fn plan(session: &Session, options: &Options) -> Result<Base> {
@@ -57,7 +63,11 @@ pub(super) async fn find(
     let own = method_of(&base.plan.top, target);
     if own.is_err() {
         let variant = variant_of(Method::Mixed, &base.plan, base, target);
-        planned.push(Planned { variant: Variant { planners: true, ..variant }, setup: base.setup.clone() });
+        planned.push(Planned {
+            variant: Variant { planners: true, ..variant },
+            setup: base.setup.clone(),
+            ranges: false,
+        });
     }
     for method in Method::ALL {
         if own == Ok(method) {
@@ -97,8 +107,8 @@ async fn force(
         match method_of(&plan.top, target) {
             Ok(found) if found == method => return Ok(Ok((plan, setup))),
             Ok(Method::Brin) if method == Method::Bitmap => {
-                instead = "it makes bitmaps from the BRIN index, which answers the same conditions and is cheaper to \
-                           read"
+                instead = "it makes bitmaps from the BRIN index, which answers the same conditions and is \
+                           cheaper to read"
                     .to_owned();
             }
             Ok(found) => instead = format!("{} is what it takes even then", found.name()),
@@ -164,7 +174,7 @@ pub(super) struct Value {
 fn spread(planned: &mut Vec<Planned>, variant: &Variant, setup: &Setup, values: &[Value], server: &Server) {
     if !reads_ahead(variant.method, server) {
         let variant = Variant { current: true, ..variant.clone() };
-        planned.push(Planned { variant, setup: setup.clone() });
+        planned.push(Planned { variant, setup: setup.clone(), ranges: false });
         return;
     }
     for value in values {
@@ -178,12 +188,13 @@ fn spread(planned: &mut Vec<Planned>, variant: &Variant, setup: &Setup, values: 
             planners: variant.planners && value.current,
             ..variant.clone()
         };
-        planned.push(Planned { variant, setup });
+        planned.push(Planned { variant, setup, ranges: false });
     }
 }
 
-/// Whether effective_io_concurrency means something to a method. Up to PostgreSQL 17 only bitmap heap scans look at it; in
-/// 18 all read streams do, sequential scans among them (read_stream.c), unless reads are only hints to the kernel.
+/// Whether effective_io_concurrency means something to a method. Up to PostgreSQL 17 only bitmap heap scans
+/// look at it; in 18 all read streams do, sequential scans among them (read_stream.c), unless reads are only
+/// hints to the kernel.
 fn reads_ahead(method: Method, server: &Server) -> bool {
     match method {
         Method::Bitmap | Method::Brin => true,
@@ -195,6 +206,10 @@ fn reads_ahead(method: Method, server: &Server) -> bool {
 /// What the runs of a scan have shown.
 pub(super) fn take_figures(planned: &mut Planned, explained: &Explained, target: &Target) -> Scanned {
     let scanned = methods::scanned(&explained.top, target);
+    planned.ranges = scanned
+        .indexes
+        .iter()
+        .any(|(schema, name)| target.index(schema, name).is_some_and(|index| index.method == "brin"));
     let variant = &mut planned.variant;
     variant.rows = scanned.rows;
     // Of the plan that was run: whether another setting has changed the cost is a finding.
@@ -203,6 +218,9 @@ pub(super) fn take_figures(planned: &mut Planned, explained: &Explained, target:
         variant.total_cost.and(explained.top.number("Total Cost")).filter(|cost| *cost < DISABLED);
     variant.exact_pages = scanned.exact;
     variant.lossy_pages = scanned.lossy;
+    if variant.work_mem_kb.is_some() && scanned.lossy > 0 {
+        variant.label = variant.label.replace(EXACT, ", larger");
+    }
     variant.rows_rechecked = scanned.rechecked;
     variant.heap_fetches = scanned.heap_fetches;
     variant.index_pages = scanned.index_blocks;
@@ -213,20 +231,23 @@ pub(super) fn take_figures(planned: &mut Planned, explained: &Explained, target:
 /// The same bitmap with memory enough to stay exact, for one that was not.
 pub(super) fn exact(planned: &Planned) -> Option<Planned> {
     let variant = &planned.variant;
-    // What a BRIN index finds is ranges of pages, with more memory, too.
-    if variant.method != Method::Bitmap || variant.lossy_pages == 0 || variant.work_mem_kb.is_some() {
+    if variant.method != Method::Bitmap
+        || planned.ranges
+        || variant.lossy_pages == 0
+        || variant.work_mem_kb.is_some()
+    {
         return None;
     }
     let work_mem = work_mem_for(variant.exact_pages + variant.lossy_pages);
     let mut setup = planned.setup.clone();
     setup.settings.push(("work_mem", work_mem.to_string()));
     let variant = Variant {
-        label: format!("{}, exact", variant.label),
+        label: format!("{}{EXACT}", variant.label),
         work_mem_kb: Some(work_mem),
         planners: false,
         ..variant.clone()
     };
-    Some(Planned { variant, setup })
+    Some(Planned { variant, setup, ranges: false })
 }
 
 /// The current effective_io_concurrency, and how to set another one where a tablespace masks it.
@@ -260,8 +281,8 @@ pub(super) fn values(
             Some((space, now)) => {
                 let name = quote_ident(&space.name);
                 let why = format!(
-                    "masked by {NAME} = {now} of tablespace {name}, which this role may not alter: only the current \
-                     value was run"
+                    "masked by {NAME} = {now} of tablespace {name}, which this role may not alter: only the \
+                     current value was run"
                 );
                 said.why_only_current = Some(why.clone());
                 let remedy =
@@ -351,13 +372,15 @@ mod tests {
     fn only_a_lossy_bitmap_wants_memory() {
         let mut variant =
             Variant { method: Method::Bitmap, label: "bitmap at 1".into(), ..Variant::default() };
-        let planned = |variant: &Variant| Planned { variant: variant.clone(), setup: Setup::default() };
+        let planned =
+            |variant: &Variant| Planned { variant: variant.clone(), setup: Setup::default(), ranges: false };
         assert!(exact(&planned(&variant)).is_none());
         (variant.exact_pages, variant.lossy_pages) = (36_636, 79_633);
         let more = exact(&planned(&variant)).expect("lossy");
         assert_eq!(more.variant.work_mem_kb, Some(7994));
         assert_eq!(more.setup.settings, [("work_mem", "7994".to_owned())]);
         assert!(exact(&more).is_none());
+        assert!(exact(&Planned { ranges: true, ..planned(&variant) }).is_none());
         variant.method = Method::Brin;
         assert!(exact(&planned(&variant)).is_none());
     }

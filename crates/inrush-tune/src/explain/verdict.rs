@@ -1,6 +1,7 @@
 //! What the figures of the scans say, in sentences: rules that are pure functions.
 //!
-//! The reasons are the blind spots of the planner's cost model. One is named only where figures of this query show it.
+//! The reasons are the blind spots of the planner's cost model. One is named only where figures of this query
+//! show it.
 
 use super::{Method, Table, Timing, Variant};
 use crate::io::Measured;
@@ -32,8 +33,8 @@ pub struct Verdict {
 /// Something that the planner's costs leave out, as this query shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reason {
-    /// `read-ahead`, `cache`, `bitmap-pages`, `rows`, `order-within-keys`, `overlap`, `one-random-page-cost`; scripts may
-    /// match on it.
+    /// `read-ahead`, `cache`, `bitmap-pages`, `rows`, `order-within-keys`, `overlap`, `one-random-page-cost`;
+    /// scripts may match on it.
     pub about: &'static str,
     /// With the figures.
     pub text: String,
@@ -91,14 +92,15 @@ fn judge(verdict: &mut Verdict, timed: &[(&Variant, &Timing)], own: Option<&Vari
         // What is worse than both is worse.
         if let Some((own, slow)) =
             timed.iter().find(|(scan, _)| own.is_some_and(|own| own.label == scan.label))
+            && own.label != best.label
+            && own.label != second.label
+            && after.most < slow.least
         {
-            if own.label != best.label && own.label != second.label && after.most < slow.least {
-                text += &format!(
-                    " Both beat what the planner chose, {}, which took {}.",
-                    own.label,
-                    seconds(slow.seconds)
-                );
-            }
+            text += &format!(
+                " Both beat what the planner chose, {}, which took {}.",
+                own.label,
+                seconds(slow.seconds)
+            );
         }
         verdict.refused = Some(why);
         return Some(text);
@@ -121,7 +123,8 @@ fn judge(verdict: &mut Verdict, timed: &[(&Variant, &Timing)], own: Option<&Vari
     };
     let apart = if slow.least > time.most { "" } else { ", though their runs overlap" };
     Some(format!(
-        "The fastest {how} was {} ({median}): {} times as fast as what the planner chose, {} ({}){apart}, {because}.",
+        "The fastest {how} was {} ({median}): {} times as fast as what the planner chose, {} ({}){apart}, \
+         {because}.",
         best.label,
         ratio(slow.seconds / time.seconds),
         own.label,
@@ -164,10 +167,10 @@ fn why_faster(fast: &Variant, slow: &Variant, cold: bool) -> Option<String> {
         return Some(format!("it read {} MB instead of {} MB", count(few), count(many)));
     }
     let same = fast.method == slow.method && fast.indexes == slow.indexes;
-    if let (true, Some(ours), Some(theirs)) = (same && cold, fast.concurrency, slow.concurrency) {
-        if ours != theirs {
-            return Some(format!("up to {ours} reads were asked for ahead instead of {theirs}"));
-        }
+    if let (true, Some(ours), Some(theirs)) = (same && cold, fast.concurrency, slow.concurrency)
+        && ours != theirs
+    {
+        return Some(format!("up to {ours} reads were asked for ahead instead of {theirs}"));
     }
     let (ours, theirs) = (fast.warm.as_ref()?.seconds, slow.warm.as_ref()?.seconds);
     if ours * 1.5 <= theirs {
@@ -234,13 +237,19 @@ fn memory(scans: &[Variant], cold: bool) -> Option<String> {
 
 /// The blind spots of the planner that show in these figures.
 fn reasons(scans: &[Variant], table: &Table, storage: Option<&Measured>) -> Vec<Reason> {
-    let rules: [fn(&[Variant], &Table, Option<&Measured>) -> Option<Reason>; 6] =
-        [read_ahead, cache, bitmap_pages, order_within_keys, overlap, one_random_page_cost];
-    rules.iter().filter_map(|rule| rule(scans, table, storage)).collect()
+    let all = [
+        read_ahead(scans),
+        cache(scans),
+        bitmap_pages(scans, table),
+        order_within_keys(scans, table),
+        overlap(scans, table, storage),
+        one_random_page_cost(scans),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// (a) The cost of a scan is the same at every effective_io_concurrency.
-fn read_ahead(scans: &[Variant], _: &Table, _: Option<&Measured>) -> Option<Reason> {
+fn read_ahead(scans: &[Variant]) -> Option<Reason> {
     let mut best: Option<(f64, &Variant, &Variant)> = None;
     for a in scans {
         for b in scans {
@@ -257,7 +266,8 @@ fn read_ahead(scans: &[Variant], _: &Table, _: Option<&Measured>) -> Option<Reas
     let at =
         |scan: &Variant| Some(format!("{} at {}", seconds(scan.cold.as_ref()?.seconds), scan.concurrency?));
     let text = format!(
-        "effective_io_concurrency is not in the planner's costs: {} costs {} at {} as at {}, and took {} and {}",
+        "effective_io_concurrency is not in the planner's costs: {} costs {} at {} as at {}, and took {} \
+         and {}",
         fast.method.name(),
         number(fast.scan_cost?),
         slow.concurrency?,
@@ -269,7 +279,7 @@ fn read_ahead(scans: &[Variant], _: &Table, _: Option<&Measured>) -> Option<Reas
 }
 
 /// (a) Nor is it known what is in memory.
-fn cache(scans: &[Variant], _: &Table, _: Option<&Measured>) -> Option<Reason> {
+fn cache(scans: &[Variant]) -> Option<Reason> {
     let own = scans.iter().find(|scan| scan.planners)?;
     let (warm, cold) = (own.warm.as_ref()?, own.cold.as_ref()?);
     (cold.least >= 2.0 * warm.most).then(|| Reason {
@@ -283,7 +293,7 @@ fn cache(scans: &[Variant], _: &Table, _: Option<&Measured>) -> Option<Reason> {
 }
 
 /// (b) The pages of a bitmap are estimated as if rows lay at random.
-fn bitmap_pages(scans: &[Variant], table: &Table, _: Option<&Measured>) -> Option<Reason> {
+fn bitmap_pages(scans: &[Variant], table: &Table) -> Option<Reason> {
     let off = |scan: &&Variant| {
         let (expected, real) = (scan.heap_pages_estimated?, float(scan.heap_pages?).max(1.0));
         let factor = (expected / real).max(real / expected.max(1.0));
@@ -304,7 +314,8 @@ fn bitmap_pages(scans: &[Variant], table: &Table, _: Option<&Measured>) -> Optio
         .max(scan.rows.max(1.0) / scan.rows_estimated.max(1.0));
     if rows >= 2.0 && rows * 1.5 >= off(&scan)? {
         let text = format!(
-            "{pages}, since it expected {} rows and there were {}: ANALYZE, or extended statistics, may mend that",
+            "{pages}, since it expected {} rows and there were {}: ANALYZE, or extended statistics, may \
+             mend that",
             number(scan.rows_estimated),
             number(scan.rows)
         );
@@ -321,7 +332,7 @@ fn bitmap_pages(scans: &[Variant], table: &Table, _: Option<&Measured>) -> Optio
 }
 
 /// (c) Rows of one key lie in the order of the table, which the statistic of correlation does not show.
-fn order_within_keys(scans: &[Variant], table: &Table, _: Option<&Measured>) -> Option<Reason> {
+fn order_within_keys(scans: &[Variant], table: &Table) -> Option<Reason> {
     let scan = scans.iter().find(|scan| scan.method == Method::Index && scan.cold.is_some())?;
     let (reads, pages) = (scan.cold.as_ref()?.device_reads?, scan.heap_pages?);
     let index = table.indexes.iter().find(|index| scan.indexes.contains(&index.name))?;
@@ -329,9 +340,10 @@ fn order_within_keys(scans: &[Variant], table: &Table, _: Option<&Measured>) -> 
     (pages >= 1000 && reads * 10 <= pages).then(|| Reason {
         about: "order-within-keys",
         text: format!(
-            "the index scan visited {} pages of the table with {} device reads: within a key it goes through the table \
-             in order, which the statistic of correlation ({correlation:.3}) does not show, so random reads were \
-             reckoned with",
+            "the index scan visited {} pages of the table with {} device reads: within a key it goes \
+             through the table \
+             in order, which the statistic of correlation ({correlation:.3}) does not show, so random reads \
+             were reckoned with",
             count(pages),
             count(reads)
         ),
@@ -347,15 +359,15 @@ fn overlap(scans: &[Variant], table: &Table, storage: Option<&Measured>) -> Opti
     let reading = storage.and_then(Measured::sequential_page_us).map(|us| us * float(table.pages) / 1e6);
     let text = match reading {
         Some(reading) if read && cold.most < 0.85 * (reading + warm.seconds) => format!(
-            "reading and computing overlap in the sequential scan: {} cold, where reading alone takes {} and the scan in \
-             memory {}; its cost is the sum of both",
+            "reading and computing overlap in the sequential scan: {} cold, where reading alone takes {} \
+             and the scan in memory {}; its cost is the sum of both",
             seconds(cold.seconds),
             seconds(reading),
             seconds(warm.seconds)
         ),
         None if read && cold.most <= 1.15 * warm.seconds => format!(
-            "reading cost the sequential scan hardly any time: {} cold, {} in memory; its cost is the sum of reading and \
-             computing",
+            "reading cost the sequential scan hardly any time: {} cold, {} in memory; its cost is the sum \
+             of reading and computing",
             seconds(cold.seconds),
             seconds(warm.seconds)
         ),
@@ -365,7 +377,7 @@ fn overlap(scans: &[Variant], table: &Table, storage: Option<&Measured>) -> Opti
 }
 
 /// (e) One random_page_cost serves index scans, which wait for each read, and bitmap scans, which do not.
-fn one_random_page_cost(scans: &[Variant], _: &Table, _: Option<&Measured>) -> Option<Reason> {
+fn one_random_page_cost(scans: &[Variant]) -> Option<Reason> {
     let unit =
         |scan: &Variant| Some(scan.cold.as_ref()?.seconds / scan.scan_cost.filter(|cost| *cost > 0.0)? * 1e6);
     let index = scans.iter().find(|scan| scan.method == Method::Index && unit(scan).is_some())?;
@@ -379,8 +391,8 @@ fn one_random_page_cost(scans: &[Variant], _: &Table, _: Option<&Measured>) -> O
     (alone >= 2.0 * ahead && reads(index)).then(|| Reason {
         about: "one-random-page-cost",
         text: format!(
-            "one random_page_cost serves both: 1000 units of cost took {} as index scan, which waits for each read, and \
-             {} as {}, which asks for up to {} ahead",
+            "one random_page_cost serves both: 1000 units of cost took {} as index scan, which waits for \
+             each read, and {} as {}, which asks for up to {} ahead",
             seconds(alone / 1e3),
             seconds(ahead / 1e3),
             bitmap.label,
@@ -406,7 +418,7 @@ fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -415,7 +427,8 @@ fn count(n: u64) -> String {
 }
 
 /// A cost or an estimate, without its fractions.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // costs and rows are neither negative nor endless
+// costs and rows are neither negative nor endless
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn number(n: f64) -> String {
     count(n.round().max(0.0) as u64)
 }

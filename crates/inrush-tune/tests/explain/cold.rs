@@ -135,7 +135,8 @@ async fn what_was_left_is_removed() {
     assert_eq!(server.psql(SCHEMA), "1");
 
     server.psql(
-        "COMMENT ON SCHEMA inrush_explain_scratch IS 'scratch tables of inrush explain, removed by its next run'",
+        "COMMENT ON SCHEMA inrush_explain_scratch IS 'scratch tables of inrush explain, removed by its next \
+         run'",
     );
     let report = explain(&server.url(), query).await;
     assert!(report.notes.iter().any(|note| note.contains("an earlier run had left")), "{:?}", report.notes);

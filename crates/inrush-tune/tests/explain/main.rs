@@ -24,7 +24,8 @@ fn server(version: u32) -> Postgres {
     })
 }
 
-/// A table in which the rows of each key lie all over, and which is ordered by time: btrees on both, BRIN on time.
+/// A table in which the rows of each key lie all over, and which is ordered by time: btrees on both, BRIN on
+/// time.
 const TABLE: &str = "CREATE TABLE t (id int, c1 int, ts int, pad text);
     INSERT INTO t SELECT i, i * 7919 % 200, i, repeat('x', 60) FROM generate_series(1, 200000) i;
     CREATE INDEX t_c1 ON t (c1); CREATE INDEX t_ts ON t (ts);

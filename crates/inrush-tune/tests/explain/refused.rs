@@ -45,7 +45,8 @@ async fn refusals(version: u32) {
     require_server!(version);
     let server = server(version);
     server.psql(
-        "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 1000) i;
+        "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, \
+         1000) i;
          CREATE TABLE e (a int);
          CREATE SEQUENCE s; ANALYZE t;
          CREATE FUNCTION logged(int) RETURNS int LANGUAGE plpgsql AS
@@ -156,7 +157,8 @@ async fn an_interrupt_ends_it() {
     let error = run(&conninfo(&server.url()), &options, &hooks).await.expect_err("interrupted");
     timer.join().expect("the timer");
     assert_eq!(error.code(), Code::Interrupted);
-    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'inrush explain' AND state = 'active'";
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'inrush explain' AND state = \
+                'active'";
     for _ in 0..100 {
         if server.psql(left) == "0" {
             return;

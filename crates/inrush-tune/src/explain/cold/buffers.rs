@@ -1,8 +1,9 @@
 //! Taking the pages of relations out of shared buffers.
 //!
-//! PostgreSQL 17 and newer have functions for it, in the extension pg_buffercache and for superusers. Without them all
-//! that helps is to need the buffers for something else: a scratch table is read until the clock hand has gone round
-//! often enough that no page can have stayed. That takes everybody's pages, not only those of the relations.
+//! PostgreSQL 17 and newer have functions for it, in the extension pg_buffercache and for superusers. Without
+//! them all that helps is to need the buffers for something else: a scratch table is read until the clock
+//! hand has gone round often enough that no page can have stayed. That takes everybody's pages, not only
+//! those of the relations.
 
 use crate::explain::plan::Explained;
 use crate::explain::session::{Session, get};
@@ -23,12 +24,12 @@ const LOCK: i64 = 0x696e_7275_7368_7870;
 /// shared_buffers beyond which nothing is pushed out: each cold run would read several times as much.
 pub(in crate::explain) const MOST_PUSHED: u64 = 1 << 30;
 
-/// Scratch tables. Each is smaller than a quarter of shared_buffers, or a scan would get a small ring of buffers of its
-/// own (heapam.c, initscan); together they are larger than shared_buffers.
+/// Scratch tables. Each is smaller than a quarter of shared_buffers, or a scan would get a small ring of
+/// buffers of its own (heapam.c, initscan); together they are larger than shared_buffers.
 const PIECES: u64 = 7;
 
-/// How often the hand has to go round: a buffer's usage count is at most 5 (BM_MAX_USAGE_COUNT), each pass takes one,
-/// and a pass more takes the buffer; before that come those on the free list.
+/// How often the hand has to go round: a buffer's usage count is at most 5 (BM_MAX_USAGE_COUNT), each pass
+/// takes one, and a pass more takes the buffer; before that come those on the free list.
 const ROUNDS: u64 = 7;
 
 /// How pages are taken out of shared buffers.
@@ -52,7 +53,8 @@ pub(in crate::explain) enum Way {
 pub(in crate::explain) enum Extension {
     /// Installed in this schema.
     In(String),
-    /// Not installed, but could be: then it is, in a transaction that is rolled back. What it evicts stays evicted.
+    /// Not installed, but could be: then it is, in a transaction that is rolled back. What it evicts stays
+    /// evicted.
     Borrowed,
 }
 
@@ -63,7 +65,8 @@ pub(in crate::explain) struct Relations {
     pub(in crate::explain) filenodes: Vec<u32>,
 }
 
-/// Where pg_buffercache is, if this role can use it for looking: the view needs pg_monitor, borrowing a superuser.
+/// Where pg_buffercache is, if this role can use it for looking: the view needs pg_monitor, borrowing a
+/// superuser.
 pub(in crate::explain) async fn extension(session: &Session, superuser: bool) -> Result<Option<Extension>> {
     let installed = session
         .rows(
@@ -166,7 +169,8 @@ impl Way {
             if has(RELATION).await? {
                 return Ok(Way::Relations(extension.clone()));
             }
-            if has("pg_buffercache_evict(pg_catalog.int4)").await? {
+            // With the extension of 17, that of 18 gives up on calling it.
+            if version_num < 180_000 && has("pg_buffercache_evict(pg_catalog.int4)").await? {
                 return Ok(Way::Pages(extension.clone()));
             }
         }
@@ -201,8 +205,8 @@ impl Way {
             .await?;
         let rows = piece(*buffers);
         for n in 0..PIECES {
-            // A row of more than a tenth of a page, the share of it that may be filled: a page each. Not logged, and
-            // nobody vacuums it.
+            // A row of more than a tenth of a page, the share of it that may be filled: a page each. Not
+            // logged, and nobody vacuums it.
             session
                 .run(&format!(
                     "CREATE UNLOGGED TABLE {SCRATCH}.piece_{n} (filler pg_catalog.bpchar) \
@@ -229,15 +233,16 @@ impl Way {
         match self {
             Way::Relations(extension) => {
                 let sql = "SELECT pg_catalog.sum(e.buffers_evicted)::pg_catalog.int8 \
-                             FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) u(relation, filenode), \
-                                  {}.pg_buffercache_evict_relation(u.relation::pg_catalog.regclass) e";
+                             FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2)) u(r, f), \
+                                  {}.pg_buffercache_evict_relation(u.r::pg_catalog.regclass) e";
                 extension.ask(session, sql, relations).await.map(drop)
             }
             Way::Pages(extension) => {
                 let sql = "SELECT pg_catalog.count({}.pg_buffercache_evict(b.bufferid)) \
                              FROM {}.pg_buffercache b \
                             WHERE b.relfilenode OPERATOR(pg_catalog.=) ANY ($2) \
-                              AND b.reldatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d \
+                              AND b.reldatabase OPERATOR(pg_catalog.=) (SELECT d.oid FROM \
+                              pg_catalog.pg_database d \
                                     WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) \
                               AND pg_catalog.cardinality($1::pg_catalog.oid[]) OPERATOR(pg_catalog.>=) 0";
                 extension.ask(session, sql, relations).await.map(drop)
@@ -271,10 +276,10 @@ async fn push(
         if taken >= ROUNDS * buffers {
             return Ok(());
         }
-        if let Some(look) = look {
-            if look.left(session, relations).await? == 0 {
-                return Ok(());
-            }
+        if let Some(look) = look
+            && look.left(session, relations).await? == 0
+        {
+            return Ok(());
         }
     }
     Err(Error::new(Code::Server, "the pages of the table could not be pushed out of shared buffers"))
@@ -284,13 +289,23 @@ async fn push(
 async fn read_piece(session: &Session, n: u64) -> Result<u64> {
     session.run("BEGIN READ ONLY; SET LOCAL max_parallel_workers_per_gather = 0").await?;
     let sql = format!(
-        "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT pg_catalog.count(*) FROM {SCRATCH}.piece_{n}"
+        "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT pg_catalog.count(*) FROM \
+         {SCRATCH}.piece_{n}"
     );
     let row = session.row(&sql, &[]).await;
     let back = session.client().batch_execute("ROLLBACK").await;
     let explained = Explained::read(get::<Value>(&row?, 0)?, Duration::ZERO)?;
     back.map_err(inrush_sink::failure::server_error)?;
     Ok(explained.top.shared().1)
+}
+
+/// The files of the scratch tables under the data directory.
+pub(in crate::explain) async fn scratch_files(session: &Session) -> Result<Vec<String>> {
+    let sql = "SELECT pg_catalog.pg_relation_filepath(c.oid::pg_catalog.regclass) FROM pg_catalog.pg_class c \
+                 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace \
+                WHERE n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) $1 \
+                  AND c.relkind OPERATOR(pg_catalog.=) 'r'";
+    session.rows(sql, &[(&SCRATCH, Type::TEXT)]).await?.iter().map(|row| get(row, 0)).collect()
 }
 
 /// What there is of the scratch schema.
@@ -320,7 +335,8 @@ async fn lock(session: &Session) -> Result<()> {
 pub(in crate::explain) async fn clear(session: &Session, locked: bool) -> Result<Scratch> {
     let rows = session
         .rows(
-            "SELECT coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') OPERATOR(pg_catalog.=) $2, false) \
+            "SELECT coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') OPERATOR(pg_catalog.=) $2, \
+             false) \
                     AND pg_catalog.pg_has_role(n.nspowner, 'USAGE') AND NOT pg_catalog.pg_is_in_recovery() \
                FROM pg_catalog.pg_namespace n WHERE n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) $1",
             &[(&SCRATCH, Type::TEXT), (&MARK, Type::TEXT)],

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files of a relation whose first one is `path`: segments of the main fork, visibility map and free space map.
+/// The files of a relation whose first one is `path`: segments of the main fork, visibility map and free
+/// space map.
 ///
 /// # Errors
 /// If the first one cannot be opened.
@@ -29,8 +30,16 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Has the kernel write what it has not written of a file, and forget its pages. The kernel may keep some: look with
-/// [`resident`]. It does nothing for an account that does not own the file.
+/// Has the kernel write what it has not written of a file.
+///
+/// # Errors
+/// What the operating system says.
+pub(in crate::explain) fn flush(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_data()
+}
+
+/// Has the kernel write what it has not written of a file, and forget its pages. The kernel may keep some:
+/// look with [`resident`]. It does nothing for an account that does not own the file.
 ///
 /// # Errors
 /// What the operating system says.
@@ -43,8 +52,8 @@ pub(in crate::explain) fn forget(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Pages of a file that are in the kernel's cache, and its pages in all. The kernel calls every page resident for an
-/// account that neither owns nor may write the file: too much is never called cold.
+/// Pages of a file that are in the kernel's cache, and its pages in all. The kernel calls every page resident
+/// for an account that neither owns nor may write the file: too much is never called cold.
 ///
 /// # Errors
 /// What the operating system says.
@@ -57,8 +66,8 @@ pub(in crate::explain) fn resident(path: &Path) -> io::Result<(u64, u64)> {
     }
     let page = rustix::param::page_size();
     let mut flags = vec![0_u8; length.div_ceil(page)];
-    // SAFETY: a new mapping at an address of the kernel's choice, of a file that is open, and never read from: that the
-    // file may become shorter meanwhile does not matter.
+    // SAFETY: a new mapping at an address of the kernel's choice, of a file that is open, and never read
+    // from: that the file may become shorter meanwhile does not matter.
     let address = unsafe {
         libc::mmap(
             std::ptr::null_mut(),

@@ -70,10 +70,10 @@ fn the_published_case_is_explained() {
     assert_eq!(
         verdict.sentences,
         [
-            "The fastest cold was index (700 ms, median of 3): 6.4 times as fast as what the planner chose, bitmap at 1 \
-             (4.50 s), because it took 558 device reads instead of 66,900.",
-            "The planner chose bitmap because it has the lowest cost: 126,805, against index 274,000, sequential \
-             316,000."
+            "The fastest cold was index (700 ms, median of 3): 6.4 times as fast as what the planner chose, \
+             bitmap at 1 (4.50 s), because it took 558 device reads instead of 66,900.",
+            "The planner chose bitmap because it has the lowest cost: 126,805, against index 274,000, \
+             sequential 316,000."
         ]
     );
     assert_eq!(about(&verdict), ["read-ahead", "cache", "order-within-keys"]);
@@ -134,12 +134,12 @@ fn pages_of_a_bitmap() {
     let mut brin = scan(Method::Brin, Some(1), 116_793.0);
     (brin.heap_pages_estimated, brin.heap_pages) = (Some(100_000.0), Some(1280));
     brin.warm = timed([0.1, 0.1, 0.1], 0);
-    let reason = bitmap_pages(&[brin.clone()], &table(), None).expect("a reason");
+    let reason = bitmap_pages(&[brin.clone()], &table()).expect("a reason");
     assert_eq!(reason.about, "bitmap-pages");
     assert!(reason.text.contains("to read 100,000 pages of the table, and it read 1,280"), "{}", reason.text);
     // Where the rows are wrong by as much, the rows are why.
     (brin.rows_estimated, brin.rows) = (80_000.0, 1000.0);
-    let reason = bitmap_pages(&[brin.clone()], &table(), None).expect("a reason");
+    let reason = bitmap_pages(&[brin.clone()], &table()).expect("a reason");
     assert!(
         reason.about == "rows" && reason.text.contains("80,000 rows and there were 1,000"),
         "{}",
@@ -147,23 +147,23 @@ fn pages_of_a_bitmap() {
     );
     // What is near enough is no finding.
     (brin.heap_pages_estimated, brin.heap_pages) = (Some(1900.0), Some(1280));
-    assert_eq!(bitmap_pages(&[brin], &table(), None), None);
+    assert_eq!(bitmap_pages(&[brin], &table()), None);
 }
 
 #[test]
 fn order_is_only_claimed_where_reads_are_few() {
     let mut scans = published();
     scans[3].cold = timed([6.0, 6.0, 6.1], 66_000);
-    assert_eq!(order_within_keys(&scans, &table(), None), None);
+    assert_eq!(order_within_keys(&scans, &table()), None);
     // Then index scans wait for each read, at a cost like that of a bitmap's.
-    let reason = one_random_page_cost(&scans, &table(), None).expect("a reason");
+    let reason = one_random_page_cost(&scans).expect("a reason");
     assert!(reason.text.contains("21.9 ms as index scan"), "{}", reason.text);
     assert!(
         reason.text.contains("8.20 ms as bitmap at 32, which asks for up to 32 ahead"),
         "{}",
         reason.text
     );
-    assert_eq!(one_random_page_cost(&published(), &table(), None), None);
+    assert_eq!(one_random_page_cost(&published()), None);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn memory_is_a_lever() {
     let verdict = Verdict::of(&[lossy.clone(), exact.clone()], &table(), None);
     assert!(
         verdict.sentences.contains(
-            &"The bitmap did not fit into work_mem: 79,633 of 116,269 pages were lossy, and 8,400,000 rows were \
-              rechecked; work_mem = 7994 kB keeps it exact: 1.00 s instead of 2.00 s."
+            &"The bitmap did not fit into work_mem: 79,633 of 116,269 pages were lossy, and 8,400,000 rows \
+              were rechecked; work_mem = 7994 kB keeps it exact: 1.00 s instead of 2.00 s."
                 .to_owned()
         ),
         "{:?}",
