@@ -277,6 +277,13 @@ fn remarks(
             "warm is not quite warm: {mb} MB were read from the device during runs of {label}"
         ));
     }
+    if let Some((ours, all)) = foreign_reads(scans).filter(|_| runner.own_reads) {
+        notes.push(format!(
+            "others read from the device meanwhile: {} MB of {} MB during one cold run were not this query's",
+            all.saturating_sub(ours) / 1_000_000,
+            all / 1_000_000
+        ));
+    }
     if cold.measured && !runner.counters.has_device() {
         notes.push("the device's reads are not counted: it is no block device of this machine".to_owned());
     }
@@ -300,4 +307,30 @@ fn remarks(
         }
     }
     notes
+}
+
+/// Bytes that the query and everybody has read during the cold run in which others read the most, if that was much.
+fn foreign_reads(scans: &[Variant]) -> Option<(u64, u64)> {
+    let runs = scans.iter().filter_map(|scan| scan.cold.as_ref()).flat_map(|cold| &cold.runs);
+    let both = runs.filter_map(|run| Some((run.backend_bytes?, run.device_bytes?)));
+    both.filter(|(ours, all)| *all > ours + ours / 5 + (8 << 20)).max_by_key(|(ours, all)| all - ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::{Run, Timing};
+
+    #[test]
+    fn reads_of_others_are_told_where_they_are_many() {
+        let scan = |ours, all| {
+            let run = Run { backend_bytes: Some(ours), device_bytes: Some(all), ..Run::default() };
+            let cold = Some(Timing { runs: vec![run], ..Timing::default() });
+            Variant { cold, ..Variant::default() }
+        };
+        assert_eq!(foreign_reads(&[scan(100 << 20, 105 << 20)]), None);
+        let most = (10 << 20, 90 << 20);
+        assert_eq!(foreign_reads(&[scan(100 << 20, 130 << 20), scan(most.0, most.1)]), Some(most));
+        assert_eq!(foreign_reads(&[Variant::default()]), None);
+    }
 }

@@ -195,4 +195,47 @@ mod tests {
             "{sql}"
         );
     }
+
+    /// An option of a tablespace that is altered in the transaction counts in it, and is not there behind it: shown by
+    /// random_page_cost, which is kept beside effective_io_concurrency (spccache.c) and can be seen in costs.
+    async fn an_altered_tablespace_counts_for_the_run_only(version: u32) {
+        use inrush_testkit::{Postgres, ServerOptions};
+        let server = Postgres::start(&ServerOptions { version: version.into(), ..ServerOptions::default() });
+        server.psql(
+            "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 10000) i; CREATE INDEX ON t (a); ANALYZE t;
+             ALTER TABLESPACE pg_default SET (random_page_cost = 3)",
+        );
+        let info = inrush_sink::conninfo::resolve(Some(&server.url()), &|_| None).expect("settings");
+        let info = info.expect("a server");
+        let session = Session::open(&info, &Arc::default()).await.expect("a session");
+        let off = Setup::default().with("enable_seqscan", "off").with("enable_bitmapscan", "off");
+        let cost = async |setup: &Setup| {
+            let plan = session.explain(setup, "VERBOSE", "SELECT * FROM t WHERE a = 1", LOOK * 100).await;
+            plan.expect("a plan").top.number("Total Cost").expect("a cost")
+        };
+        let before = cost(&off).await;
+        // A session's setting is masked; the altered option is not.
+        assert!((cost(&off.clone().with("random_page_cost", "30")).await - before).abs() < 1e-6);
+        let alter = |value: &str| format!("ALTER TABLESPACE pg_default SET (random_page_cost = {value})");
+        let altered = Setup { statements: vec![alter("30")], ..off.clone() };
+        assert!(cost(&altered).await > before * 5.0);
+        assert!((cost(&off).await - before).abs() < 1e-6);
+        // The transaction that altered it is as read-only as any other.
+        let write = session.explain(&altered, "ANALYZE", "INSERT INTO t VALUES (0)", LOOK * 100).await;
+        assert_eq!(write.expect_err("read-only").sqlstate_text(), Some("25006"));
+        let kept = server.psql("SELECT spcoptions FROM pg_tablespace WHERE spcname = 'pg_default'");
+        assert_eq!(kept, "{random_page_cost=3}");
+    }
+
+    #[tokio::test]
+    async fn an_altered_tablespace_counts_for_the_run_only_on_15() {
+        inrush_testkit::require_server!(15);
+        an_altered_tablespace_counts_for_the_run_only(15).await;
+    }
+
+    #[tokio::test]
+    async fn an_altered_tablespace_counts_for_the_run_only_on_18() {
+        inrush_testkit::require_server!(18);
+        an_altered_tablespace_counts_for_the_run_only(18).await;
+    }
 }
