@@ -158,7 +158,7 @@ impl Freezer {
     /// # Errors
     /// `server`. Inside: that it did not become cold, and why.
     pub(super) async fn freeze(&mut self) -> Result<Result<(), String>> {
-        let mut share = 1.0;
+        let mut stays = String::new();
         for _ in 0..TRIES {
             self.way.evict(&self.session, &self.relations, self.look.as_ref()).await?;
             if let Err(e) = self.files.iter().try_for_each(|file| files::forget(file)) {
@@ -168,7 +168,7 @@ impl Freezer {
                 Some(look) => Some(look.left(&self.session, &self.relations).await?),
                 None => None,
             };
-            share = match self.resident() {
+            let share = match self.resident() {
                 Ok(share) => share,
                 Err(e) => return Ok(Err(format!("what the file cache holds cannot be looked up: {e}"))),
             };
@@ -179,11 +179,13 @@ impl Freezer {
                 self.said.buffers_left = self.said.buffers_left.max(left);
                 return Ok(Ok(()));
             }
+            stays = if share > MOST_RESIDENT {
+                format!("{:.0} % of the files stay in the file cache", share * 100.0)
+            } else {
+                format!("{} pages stay in shared buffers", left.unwrap_or_default())
+            };
         }
-        Ok(Err(format!(
-            "{:.0} % of the files stay in the file cache, or pages in shared buffers: others use the table",
-            share * 100.0
-        )))
+        Ok(Err(format!("{stays}: others use the table")))
     }
 
     /// Share of the files' pages that the operating system has in memory.
