@@ -43,9 +43,9 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         }
     }
     if args.json || to_stdout {
-        say::json(&report)?
+        say::json(&report)?;
     } else {
-        say::out(&text::report(&report))?
+        say::out(&text::report(&report))?;
     }
     // It could be had when it began, and others have kept the table in memory since.
     match &report.cold.why_not {

@@ -18,11 +18,12 @@ use std::time::Duration;
 #[command(after_long_help = "\
 Examples:
   inrush explain 'SELECT sum(fare) FROM trips WHERE zone = 19'
-  inrush explain --concurrency 32 --cold 'SELECT ...'    cold, too, at the current value and at 32
+  inrush explain --concurrency 32 --cold 'SELECT ...'
   inrush explain --report scans.html \"$(cat query.sql)\"
 
-Cold runs take the table out of everybody's caches: a terminal is asked first, else --cold or --yes has to be
-said. They need the client on the server's machine, as the server's account or root.")]
+Cold runs take the table out of everybody's caches: a terminal is asked first,
+else --cold or --yes has to be said. They need the client on the server's
+machine, as the server's account or root.")]
 pub struct ExplainArgs {
     /// The query: one SELECT, WITH, VALUES or TABLE that only reads
     #[arg(value_name = "QUERY")]
@@ -63,7 +64,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE")]
     pub storage: Option<PathBuf>,
 
-    /// Leave parallel workers and JIT as the server has them; else both are off
+    /// Leave parallel workers and JIT as the server has them [default: both off]
     #[arg(long)]
     pub parallel: bool,
 

@@ -91,6 +91,12 @@ impl Freezer {
         let look = buffers::extension(&session, facts.superuser).await?;
         let size = facts.bytes("shared_buffers").map(|bytes| (bytes, target.page_bytes));
         let way = Way::find(&session, facts.version_num, facts.superuser, look.as_ref(), size).await?;
+        let free = facts.machine.as_ref().and_then(|machine| machine.directories.first()?.space);
+        if free.is_some_and(|space| space.free / 4 < way.scratch_bytes(target.page_bytes)) {
+            let mb = way.scratch_bytes(target.page_bytes) / 1_000_000;
+            let why = format!("the scratch tables that push pages out take {mb} MB, and little more is free");
+            return warm_only(why, None);
+        }
         if wish == ColdWish::Ask && !(hooks.agree)(&question(&way, &all)) {
             return warm_only("nobody has agreed to make the table cold (--cold or --yes does)", None);
         }

@@ -189,6 +189,14 @@ impl Way {
         }
     }
 
+    /// Bytes of the disk that it needs meanwhile.
+    pub(in crate::explain) fn scratch_bytes(&self, page_bytes: u64) -> u64 {
+        match self {
+            Way::Push { buffers } => PIECES * piece(*buffers) * page_bytes,
+            Way::Relations(_) | Way::Pages(_) | Way::None => 0,
+        }
+    }
+
     /// Makes what it needs.
     ///
     /// # Errors
@@ -383,6 +391,8 @@ mod tests {
         for buffers in [16, 16_384, 131_072] {
             assert!(piece(buffers) < buffers / 4 || buffers == 16, "{buffers}");
             assert!(piece(buffers) * PIECES > buffers, "{buffers}");
+            let bytes = Way::Push { buffers }.scratch_bytes(8192);
+            assert!(bytes > buffers * 8192 && bytes < buffers * 8192 * 2, "{bytes}");
         }
     }
 }
