@@ -309,7 +309,8 @@ fn remarks(
     notes
 }
 
-/// Bytes that the query and everybody has read during the cold run in which others read the most, if that was much.
+/// Bytes that the query and everybody has read during the cold run in which others read the most, if that was
+/// much.
 fn foreign_reads(scans: &[Variant]) -> Option<(u64, u64)> {
     let runs = scans.iter().filter_map(|scan| scan.cold.as_ref()).flat_map(|cold| &cold.runs);
     let both = runs.filter_map(|run| Some((run.backend_bytes?, run.device_bytes?)));

@@ -196,13 +196,15 @@ mod tests {
         );
     }
 
-    /// An option of a tablespace that is altered in the transaction counts in it, and is not there behind it: shown by
-    /// random_page_cost, which is kept beside effective_io_concurrency (spccache.c) and can be seen in costs.
+    /// An option of a tablespace that is altered in the transaction counts in it, and is not there behind it:
+    /// shown by random_page_cost, which is kept beside effective_io_concurrency (spccache.c) and can be seen
+    /// in costs.
     async fn an_altered_tablespace_counts_for_the_run_only(version: u32) {
         use inrush_testkit::{Postgres, ServerOptions};
         let server = Postgres::start(&ServerOptions { version: version.into(), ..ServerOptions::default() });
         server.psql(
-            "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 10000) i; CREATE INDEX ON t (a); ANALYZE t;
+            "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 10000) i; CREATE INDEX ON t (a); \
+             ANALYZE t;
              ALTER TABLESPACE pg_default SET (random_page_cost = 3)",
         );
         let info = inrush_sink::conninfo::resolve(Some(&server.url()), &|_| None).expect("settings");
