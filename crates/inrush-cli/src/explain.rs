@@ -3,23 +3,22 @@
 mod text;
 
 use crate::args::ExplainArgs;
+use crate::report_file::ReportFile;
 use crate::say;
 use crate::server::{IfAbsent, Server};
 use inrush_core::{Code, Error, Result};
-use inrush_tune::explain::{self, Hooks, Report};
-use inrush_tune::io::Measured;
-use std::fs::File;
+use inrush_tune::explain::{self, Hooks};
+use inrush_tune::io::keep::Store;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let mut options = args.options()?;
-    options.storage = options.storage.take().or_else(kept_measurement);
+    options.store = Store::of(&|name| std::env::var(name).ok());
     // Before anything is run: a report that cannot be written is no news to bring at its end.
-    let mut files = args.report.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    let mut files = args.report.iter().map(|path| ReportFile::open(path)).collect::<Result<Vec<_>>>()?;
     let Server { conninfo, .. } = Server::find(&args.server, IfAbsent::Refuse, &say::note)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Error::new(Code::Internal, format!("cannot start the runtime of the connection: {e}"))
@@ -35,18 +34,15 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         stop: asked_to_end()?,
     };
     let report = runtime.block_on(explain::run(&conninfo, &options, &hooks))?;
-    let mut to_stdout = false;
-    for (path, file) in args.report.iter().zip(&mut files) {
-        match file {
-            None => to_stdout = true,
-            Some(file) => write(path, file, &report)?,
-        }
-    }
-    if args.json || to_stdout {
+    // One that cannot be written does not keep the others from being written.
+    let written =
+        files.iter_mut().map(|file| file.write(&report, || report.html())).fold(Ok(()), Result::and);
+    if args.json {
         say::json(&report)?;
-    } else {
+    } else if !files.iter().any(ReportFile::is_stdout) {
         say::out(&text::report(&report))?;
     }
+    written?;
     // It could be had when it began, and others have kept the table in memory since.
     match &report.cold.why_not {
         Some(why) if args.cold => {
@@ -55,31 +51,6 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// What was measured of the storage earlier and kept; --storage names a file instead.
-fn kept_measurement() -> Option<Measured> {
-    None
-}
-
-/// Opens a file for a report; `None` for standard output. What it holds stays until there is something new.
-fn open(path: &Path) -> Result<Option<File>> {
-    if path == Path::new("-") {
-        return Ok(None);
-    }
-    match File::options().create(true).truncate(false).write(true).open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(e) => Err(Error::new(Code::Output, format!("cannot write {}: {e}", path.display()))),
-    }
-}
-
-fn write(path: &Path, file: &mut File, report: &Report) -> Result<()> {
-    let page = path.to_string_lossy().to_ascii_lowercase().ends_with(".html");
-    let text = if page { report.html() } else { say::json_text(report)? + "\n" };
-    // A pipe or a device has no length to cut.
-    let _ = file.set_len(0);
-    file.write_all(text.as_bytes())
-        .map_err(|e| Error::new(Code::Output, format!("cannot write {}: {e}", path.display())))
 }
 
 /// Asks on the terminal; where there is none nobody has agreed.

@@ -103,6 +103,7 @@ impl ExplainArgs {
             allow_volatile: self.allow_volatile,
             concurrency: self.concurrency,
             storage: self.storage.as_deref().map(storage).transpose()?,
+            store: None,
         })
     }
 }
@@ -115,7 +116,13 @@ fn storage(path: &Path) -> Result<Measured> {
         Error::new(Code::Format, format!("{} is no measurement of storage: {what}", path.display()))
             .hint("`inrush tune io --json` prints one.")
     };
-    let measured: Measured = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let mut json: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    // The report of `inrush tune io` has one for each tablespace: the first one that was measured counts.
+    if let Some(targets) = json.get_mut("targets").and_then(serde_json::Value::as_array_mut) {
+        let measured = targets.iter_mut().filter_map(|target| target.get_mut("measured"));
+        json = measured.map(serde_json::Value::take).find(|one| !one.is_null()).unwrap_or_default();
+    }
+    let measured: Measured = serde_json::from_value(json).map_err(|e| wrong(e.to_string()))?;
     if measured.version != inrush_tune::io::measured::VERSION {
         return Err(wrong(format!("version {}", measured.version)));
     }

@@ -88,10 +88,12 @@ fn target_text(target: &Target) -> String {
         None => format!("{directory}\n"),
     };
     out += &wrapped("verdict", &target.verdict.text);
-    if let Some(why) = &target.not_measured {
-        if target.verdict.refused.as_ref() != Some(why) {
-            out += &wrapped("way out", why.rsplit_once(". ").map_or(why.as_str(), |(_, hint)| hint));
-        }
+    // What refused it stands above; the rest is what can be done.
+    let fact = target.verdict.refused.as_deref().unwrap_or_default();
+    if let Some(way) =
+        target.not_measured.as_deref().and_then(|why| why.strip_prefix(fact)?.strip_prefix(". "))
+    {
+        out += &wrapped("way out", way);
     }
     if let Some(measured) = &target.measured {
         let storage = storage(measured);

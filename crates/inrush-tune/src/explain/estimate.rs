@@ -32,6 +32,8 @@ pub(super) fn mechanism(server: &Server) -> Result<Mechanism, String> {
         // A bitmap heap scan of PostgreSQL 17 reads as those before it.
         None => Ok(Mechanism::Advice),
         Some("sync") => Ok(Mechanism::CombinedAdvice),
+        // It reads by itself: as if there were a worker for each read.
+        Some("io_uring") => Ok(Mechanism::Workers { workers: model::MOST_WORKERS }),
         Some("worker") => server
             .io_workers
             .map(|workers| Mechanism::Workers { workers })
@@ -47,6 +49,7 @@ pub(super) struct Known {
     pub(super) table_pages: u64,
     pub(super) heap_pages: Option<u64>,
     pub(super) index_pages: u64,
+    pub(super) sweeps: Option<u64>,
     pub(super) warm_seconds: f64,
     pub(super) concurrency: u32,
 }
@@ -67,13 +70,13 @@ pub(super) fn predict(
         Method::IndexOnly => return Err("the model has no index-only scans".to_owned()),
     };
     let heap_pages = known.heap_pages.ok_or("how many pages of the table it reads is not known")?;
-    let concurrency = if known.method == Method::Index { 0 } else { known.concurrency };
-    let ahead = ReadAhead { mechanism: mechanism(server)?, concurrency };
+    let ahead = ReadAhead { mechanism: mechanism(server)?, concurrency: known.concurrency };
     let scan = Scan {
         method,
         table_pages: known.table_pages,
         heap_pages,
         index_pages: known.index_pages,
+        sweeps: known.sweeps,
         warm_seconds: known.warm_seconds,
     };
     Model::new(measured)
@@ -119,7 +122,9 @@ mod tests {
         server.io_workers = Some(3);
         assert_eq!(mechanism(&server), Ok(Mechanism::Workers { workers: 3 }));
         server.io_method = Some("io_uring".into());
-        assert!(mechanism(&server).unwrap_err().contains("io_uring"));
+        assert_eq!(mechanism(&server), Ok(Mechanism::Workers { workers: 32 }));
+        server.io_method = Some("of tomorrow".into());
+        assert!(mechanism(&server).unwrap_err().contains("of tomorrow"));
     }
 
     #[test]
@@ -129,6 +134,7 @@ mod tests {
             table_pages: 10,
             heap_pages: Some(1),
             index_pages: 1,
+            sweeps: None,
             warm_seconds: 0.1,
             concurrency: 1,
         };

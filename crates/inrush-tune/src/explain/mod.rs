@@ -24,6 +24,7 @@ pub use run::run;
 pub use verdict::{Reason, Verdict};
 
 use crate::io::Measured;
+use crate::io::keep::Store;
 use crate::io::model::Prediction;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -69,6 +70,8 @@ pub struct Options {
     pub concurrency: Option<u32>,
     /// What the storage of the table has been measured to do.
     pub storage: Option<Measured>,
+    /// Where that is kept, to be looked up where it is not given.
+    pub store: Option<Store>,
 }
 
 impl Default for Options {
@@ -83,6 +86,7 @@ impl Default for Options {
             allow_volatile: false,
             concurrency: None,
             storage: None,
+            store: None,
         }
     }
 }

@@ -10,9 +10,11 @@ use super::session::{Session, get};
 use super::target::Target;
 use super::variants::{self, Base, Planned};
 use super::{
-    Cold, ColdWish, Hooks, LeftOut, Method, Options, Report, Server, Table, VERSION, Variant, Verdict, query,
+    Cold, ColdWish, Hooks, LeftOut, Method, Options, Report, Server, Table, Timing, VERSION, Variant,
+    Verdict, query,
 };
 use crate::advise::{ServerFacts, facts};
+use crate::io;
 use inrush_core::{Code, Error, Excerpt, Result};
 use inrush_sink::conninfo::ConnInfo;
 use std::path::PathBuf;
@@ -41,6 +43,8 @@ pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> R
     let facts = facts::read(session.client()).await?;
     let (server, eic) = server(&session, &facts, &base.plan).await?;
     let spaces = target.spaces(&session).await?;
+    let options =
+        &informed(options, conninfo, &facts, &server, spaces.iter().map(|space| space.name.as_str()));
     let (values, concurrency) = variants::values(options, eic, &spaces, &mut left_out);
     let (mut planned, absent) = variants::find(&session, options, &base, &target, &values, &server).await?;
     check_time(&planned, &target, options, &server, eic)?;
@@ -94,6 +98,37 @@ pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> R
     })
 }
 
+/// The options with what is known of the storage: what `inrush tune io` has kept of the tablespace, unless it was given,
+/// and the value that fits it, unless another is wanted.
+fn informed<'s>(
+    options: &Options,
+    conninfo: &ConnInfo,
+    facts: &ServerFacts,
+    server: &Server,
+    mut spaces: impl Iterator<Item = &'s str>,
+) -> Options {
+    let mut options = options.clone();
+    if options.storage.is_none() {
+        // Of several tablespaces none stands for the others.
+        let only = spaces.next().filter(|_| spaces.next().is_none());
+        let kept = options.store.as_ref().zip(only);
+        options.storage = kept.and_then(|(store, name)| {
+            store.last(&io::run::key(facts, conninfo, name)).map(|kept| kept.measured)
+        });
+    }
+    if options.concurrency.is_none() {
+        let server = io::report::Server {
+            version_num: server.version_num,
+            io_method: server.io_method.clone(),
+            io_workers: server.io_workers,
+            ..io::report::Server::default()
+        };
+        options.concurrency =
+            options.storage.as_ref().and_then(|measured| io::advice::concurrency(measured, &server));
+    }
+    options
+}
+
 /// Runs everything, warm and then cold.
 async fn measure(
     runner: &Runner<'_>,
@@ -144,6 +179,7 @@ fn check_time(
         table_pages: target.pages(),
         heap_pages: expected.or((own.method == Method::Sequential).then(|| target.pages())),
         index_pages: 0,
+        sweeps: None,
         warm_seconds: 0.0,
         concurrency: own.concurrency.unwrap_or(eic),
     };
@@ -232,6 +268,7 @@ fn complete(scans: &mut [Variant], table: &Table, server: &Server, options: &Opt
             table_pages: table.pages,
             heap_pages: scan.heap_pages,
             index_pages: scan.index_pages,
+            sweeps: sweeps(scan, warm),
             warm_seconds: warm.seconds,
             concurrency: scan.concurrency.unwrap_or(0),
         };
@@ -240,6 +277,17 @@ fn complete(scans: &mut [Variant], table: &Table, server: &Server, options: &Opt
             Err(why) => scan.no_prediction = Some(why),
         }
     }
+}
+
+/// How often an index scan goes through the table in ascending order; `None` for one that goes in no order. A page that
+/// is visited for several rows in turn counts once, so visits that are fewer than rows tell of an order.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // pages and rows
+fn sweeps(scan: &Variant, warm: &Timing) -> Option<u64> {
+    let heap = scan.heap_pages? as f64;
+    let visits = (warm.shared_hit + warm.shared_read).saturating_sub(scan.index_pages) as f64;
+    // With a row on each page there is no telling, and hardly a difference.
+    let ordered = visits < 0.7 * scan.rows || scan.rows <= 1.3 * heap;
+    (scan.method == Method::Index && ordered).then(|| (visits / heap.max(1.0)).round().max(1.0) as u64)
 }
 
 /// What has to be known to read the figures.

@@ -132,20 +132,17 @@ fn judge(verdict: &mut Verdict, timed: &[(&Variant, &Timing)], own: Option<&Vari
     ))
 }
 
-/// Why two cannot be told apart.
+/// Why two cannot be told apart: runs of the one took as long as runs of the other.
 fn too_close(a: (&Variant, &Timing), b: (&Variant, &Timing)) -> Option<String> {
-    for (scan, timing) in [a, b] {
-        let wide = timing.spread.filter(|spread| *spread > MOST_SPREAD);
-        if let Some(spread) = wide {
-            return Some(format!(
-                "the runs of {} are up to {:.0} % off their median",
-                scan.label,
-                spread * 100.0
-            ));
-        }
+    if a.1.most < b.1.least {
+        return None;
     }
     let range = |timing: &Timing| format!("{} to {}", seconds(timing.least), seconds(timing.most));
-    (a.1.most >= b.1.least).then(|| format!("their runs overlap ({} and {})", range(a.1), range(b.1)))
+    let wide = [a, b].into_iter().find_map(|(scan, timing)| {
+        let spread = timing.spread.filter(|spread| *spread > MOST_SPREAD)?;
+        Some(format!(", and those of {} are up to {:.0} % off their median", scan.label, spread * 100.0))
+    });
+    Some(format!("their runs overlap ({} and {}){}", range(a.1), range(b.1), wide.unwrap_or_default()))
 }
 
 /// What of the figures makes one faster than another.

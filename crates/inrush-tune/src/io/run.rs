@@ -168,7 +168,7 @@ pub async fn server(
                 let verdict = Verdict::of(&measured);
                 let mut target = target(Some(&space), &measured, verdict);
                 let settings = held(&space);
-                let key = key(facts, conninfo, &space);
+                let key = key(facts, conninfo, &space.tablespace.name);
                 target.before = before(request, &key, &target, &settings);
                 keep(request, &key, &target, settings, &mut notes);
                 target
@@ -372,12 +372,12 @@ fn held(space: &Space) -> Vec<TablespaceOption> {
 }
 
 /// What a tablespace's measurements are kept by.
-pub fn key(facts: &ServerFacts, conninfo: &ConnInfo, space: &Space) -> Key {
+pub fn key(facts: &ServerFacts, conninfo: &ConnInfo, tablespace: &str) -> Key {
     let server = match facts.system_identifier {
         Some(identifier) => identifier.to_string(),
         None => conninfo.hosts.iter().map(|host| format!("{:?} {}", host.endpoint, host.port)).collect(),
     };
-    Key::tablespace(&server, &space.tablespace.name)
+    Key::tablespace(&server, tablespace)
 }
 
 /// The last measurement beside this one.
