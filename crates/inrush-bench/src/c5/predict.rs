@@ -1,6 +1,6 @@
 //! What the model says of the scans that were measured, from what `inrush tune io` had measured before them.
 
-use crate::c5::{Method, Query, Record, Scan, Setup, Turn};
+use crate::c5::{Method, Query, Record, Rung, Scan, Setup, Turn};
 use inrush_tune::io::measured::{Mechanism, PAGE};
 use inrush_tune::io::model::{self, Model, ReadAhead};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ impl Predicted {
     }
 }
 
-/// Every scan that was measured, the planner's own choices aside.
+/// Every scan that was measured, the planner's own choices aside, and what a limit could not limit.
 pub fn all(record: &Record) -> Vec<Predicted> {
     let mut all = Vec::new();
     for rung in &record.case.rungs {
@@ -41,6 +41,10 @@ pub fn all(record: &Record) -> Vec<Predicted> {
                 for concurrency in record.values(&rung.name, &setup.name, &scan.name) {
                     let seconds = record.seconds(&rung.name, &setup.name, &scan.name, Some(concurrency));
                     let Some(seconds) = seconds else { continue };
+                    let turns = record.of(&rung.name, &setup.name, &scan.name, Some(concurrency));
+                    if turns.clone().any(|turn| unlimited(rung, turn)) {
+                        continue;
+                    }
                     all.push(Predicted {
                         rung: rung.name.clone(),
                         server: setup.name.clone(),
@@ -99,6 +103,15 @@ fn predict(record: &Record, rung: &str, setup: &Setup, scan: &Scan, concurrency:
     Model::new(&measured).predict(&scan, ahead).map(|prediction| prediction.seconds)
 }
 
+/// Whether a limit could not slow a turn as it should. The kernel gives a group the reads of a tenth of a
+/// second at once (block/blk-throttle.c, `tg_within_iops_limit()` rounds up to a slice), so with a few
+/// slices' reads the time is of the slices.
+fn unlimited(rung: &Rung, turn: &Turn) -> bool {
+    const SLICES: u64 = 10;
+    let Some(iops) = rung.iops else { return false };
+    turn.device_reads.is_none_or(|reads| reads < u64::from(iops) / 10 * SLICES)
+}
+
 /// Pages of the table that an index scan visits: those of the bitmap scan for the same rows; of events, which
 /// are in order, their share.
 fn visited(record: &Record, rung: &str, scan: &Scan, table_pages: u64) -> Option<u64> {
@@ -125,5 +138,39 @@ fn mechanism(setup: &Setup, concurrency: u32) -> Mechanism {
         Some("io_uring") => Mechanism::Workers { workers: concurrency.clamp(1, 32) },
         // What a server has that says nothing is 3.
         _ => Mechanism::Workers { workers: setting("io_workers").and_then(|n| n.parse().ok()).unwrap_or(3) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::c5::goals::tests::{asked, record, turn};
+
+    #[test]
+    fn what_is_shorter_than_slices_of_a_limit_is_not_compared() {
+        let few = turn("capped", "15", "sparse bitmap", 1, 0.002);
+        let mut many = turn("capped", "15", "dense bitmap", 1, 2.7);
+        many.device_reads = Some(8159);
+        let same = turn("latency", "15", "sparse bitmap", 1, 0.15);
+        let all =
+            all(&record(vec![few, many, same, turn("latency", "15", "dense planner", 1, 9.0)], &asked()));
+        let names: Vec<_> = all.iter().map(|it| (it.rung.as_str(), it.scan.as_str(), it.predicted)).collect();
+        assert_eq!(names, [("latency", "sparse bitmap", None), ("capped", "dense bitmap", None)]);
+        let near =
+            |predicted| Predicted { predicted: Some(predicted), seconds: 1.0, ..all[0].clone() }.within();
+        assert_eq!(
+            (near(1.24), near(0.76), near(1.3), near(0.7)),
+            (Some(true), Some(true), Some(false), Some(false))
+        );
+        assert_eq!(all[0].within(), None);
+    }
+
+    #[test]
+    fn servers_read_ahead_as_their_settings_say() {
+        let case = crate::c5::Case::built_in().unwrap();
+        let of = |name: &str| mechanism(case.server(name).unwrap(), 64);
+        assert_eq!((of("15"), of("18 sync")), (Mechanism::Advice, Mechanism::CombinedAdvice));
+        assert_eq!(of("18 worker 3"), Mechanism::Workers { workers: 3 });
+        assert_eq!(of("18 io_uring"), Mechanism::Workers { workers: 32 });
     }
 }

@@ -121,8 +121,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Turn {
-    /// Whether somebody else read from the device meanwhile: it gave more than a quarter more than the pages that the
-    /// server asked for, and a window of read-ahead that was for nothing.
+    /// Whether somebody else read from the device meanwhile: it gave more than a quarter more than the pages
+    /// that the server asked for, and a window of read-ahead that was for nothing.
     pub fn disturbed(&self) -> bool {
         const PAGE: u64 = 8192;
         const WINDOW: u64 = 8 << 20;

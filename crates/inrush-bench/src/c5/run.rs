@@ -227,7 +227,9 @@ fn measure(
     server.restart(setup, storage)?;
     tell(&format!("{}, {}: measuring the storage", rung.name, setup.name));
     let mut fio = Curve::default();
+    storage.settle()?;
     fio.pass(storage, fio_ms);
+    storage.settle()?;
     let asked = match readable(&options.inrush, dir) {
         Ok(program) => Asked::about(&program, &server.dsn(), &format!("c5_{}", rung.name), storage),
         Err(reason) => Asked::without(reason),

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 
 /// Settings of all turns.
 const SETTINGS: [(&str, &str); 11] = [
-    // Every table has more than a quarter of it: sequential scans use a ring of buffers, as with large tables.
+    // Every table has more than a quarter of it: sequential scans use a ring of buffers, as with large
+    // tables.
     ("shared_buffers", "128MB"),
     ("max_parallel_workers_per_gather", "0"),
     ("jit", "off"),

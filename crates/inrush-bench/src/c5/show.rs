@@ -319,7 +319,10 @@ fn predictions(record: &Record) -> Option<Table> {
     let within = record.predictions.iter().filter(|it| it.within() == Some(true)).count();
     (!rows.is_empty()).then(|| Table {
         title: "Predicted and measured".to_owned(),
-        about: format!("{within} of {} within 25 %. Milliseconds.", rows.len()),
+        about: format!(
+            "{within} of {} within 25 %. Milliseconds. Without what a limit in slices cannot slow.",
+            rows.len()
+        ),
         heads: words(&["rung", "server", "scan", "value", "measured", "predicted", "ratio", ""]),
         words: vec![0, 1, 2, 7],
         rows,

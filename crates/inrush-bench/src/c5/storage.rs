@@ -96,6 +96,16 @@ impl Storage {
         }
     }
 
+    /// Waits until what was written is on the disk: the kernel's writing would be somebody else's traffic to
+    /// a probe.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn settle(&self) -> Result<()> {
+        let settled = fs::File::open(&self.scratch).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+        settled.map_err(|e| Error::new(Code::Output, format!("cannot write {}: {e}", self.scratch.display())))
+    }
+
     /// A process reads from there now, as slowly as is meant.
     ///
     /// # Errors
