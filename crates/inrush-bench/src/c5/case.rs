@@ -15,6 +15,7 @@ pub struct Case {
     /// One line.
     pub about: String,
     /// Milliseconds of each depth of fio.
+    #[serde(default = "second")]
     pub fio_ms: u32,
     /// Sizes of tables, by name.
     pub tables: BTreeMap<String, Tables>,
@@ -33,6 +34,10 @@ pub struct Case {
     /// What is to be reached.
     #[serde(rename = "goal", default)]
     pub goals: Vec<Goal>,
+}
+
+fn second() -> u32 {
+    1000
 }
 
 /// Rows of the tables.
