@@ -133,6 +133,12 @@ fn target_text(target: &Target) -> String {
             out += &wrapped("", &format!("{} {}: {}", right.setting, right.now, right.why));
         }
     }
+    if !target.undecided.is_empty() {
+        out += "\nnot to be told\n";
+        for one in &target.undecided {
+            out += &wrapped("", &format!("{} {}: {}", one.setting, one.now, one.why));
+        }
+    }
     if let Some(before) = &target.before {
         out += &before_text(before, target);
     }

@@ -5,12 +5,12 @@
 //! not assumed.
 
 pub(super) mod buffers;
-mod files;
 
 use super::session::{Session, get};
 use super::target::Target;
 use super::{Cold, ColdWish, Hooks, LeftOut};
 use crate::advise::ServerFacts;
+use crate::files;
 use buffers::{Extension, Relations, Way};
 use inrush_core::{Error, Result};
 use inrush_sink::conninfo::ConnInfo;

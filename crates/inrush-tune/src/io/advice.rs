@@ -154,6 +154,8 @@ pub struct Judged {
     pub advice: Vec<Advice>,
     /// Settings that stay.
     pub right: Vec<Right>,
+    /// Settings of which the figures do not say what is better.
+    pub undecided: Vec<Right>,
     /// Named scans with all of it.
     pub scans: Vec<NamedScan>,
     /// From where on bitmap heap scans do not pay.

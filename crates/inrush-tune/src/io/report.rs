@@ -82,6 +82,8 @@ pub struct Target {
     pub advice: Vec<Advice>,
     /// Settings that were looked at and are to stay, with their value.
     pub already_right: Vec<Right>,
+    /// Settings that nothing could be said about, with their value.
+    pub undecided: Vec<Right>,
     /// What scans take now and with the advice, by the model.
     pub scans: Vec<NamedScan>,
     /// From where on a bitmap heap scan is slower than reading the whole table.
@@ -99,14 +101,14 @@ pub struct TablespaceOption {
     pub value: String,
 }
 
-/// A setting that stays as it is.
+/// A setting that is not to be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Right {
     /// The setting.
     pub setting: &'static str,
     /// Its value.
     pub now: String,
-    /// Why that is right.
+    /// Why that is right, or why nothing can be said.
     pub why: String,
 }
 

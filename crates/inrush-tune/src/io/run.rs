@@ -6,11 +6,12 @@ use super::keep::{Kept, Key, Store};
 use super::measured::{Measured, Mechanism, StopReason};
 use super::model::MOST_WORKERS;
 use super::probe::{self, Progress};
-use super::report::{Before, Report, Server, TablespaceOption, Target, VERSION};
+use super::report::{Before, DiskShare, Report, Server, TablespaceOption, Target, VERSION};
 use super::server::{self, Space, writable_directory};
 use super::storage;
 use super::verdict::Verdict;
 use crate::advise::ServerFacts;
+use crate::files;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::conninfo::ConnInfo;
 use std::path::{Path, PathBuf};
@@ -96,6 +97,8 @@ pub fn directory(
         }
         of.right.retain(|one| !judged.right.iter().any(|other| other.setting == one.setting));
         judged.right.append(&mut of.right);
+        of.undecided.retain(|one| !judged.undecided.iter().any(|other| other.setting == one.setting));
+        judged.undecided.append(&mut of.undecided);
         if judged.scans.is_empty() {
             (judged.scans, judged.dense) = (of.scans, of.dense);
         }
@@ -164,7 +167,7 @@ pub async fn server(
         };
         let mut target = match measured {
             Ok(measured) => {
-                learn(client, facts, &mut server, &measured).await?;
+                learn(client, facts, &space, &mut server, &measured).await?;
                 let verdict = Verdict::of(&measured);
                 let mut target = target(Some(&space), &measured, verdict);
                 let settings = held(&space);
@@ -304,11 +307,23 @@ fn already(targets: &[Target], directory: &Path) -> Option<Measured> {
     targets.iter().filter_map(|target| target.measured.as_ref()).find(same).cloned()
 }
 
-/// What the figures of a probe say about how much of what a server reads is cached.
-async fn learn(client: &Client, facts: &ServerFacts, server: &mut Server, measured: &Measured) -> Result<()> {
-    if server.disk_share.is_some() {
+/// How much of what scans of a tablespace read is cached: by what the page cache has of its files, else by what reads
+/// take.
+async fn learn(
+    client: &Client,
+    facts: &ServerFacts,
+    space: &Space,
+    server: &mut Server,
+    measured: &Measured,
+) -> Result<()> {
+    let directory = space.directory.as_deref().filter(|_| facts.machine.is_some());
+    let directory = directory.map(|directory| writable_directory(directory, facts.version_num));
+    if let Some(cached) = directory.and_then(|directory| files::cached_share(&directory)) {
+        let how = format!("{:.0} % of the pages of its files are in the page cache", cached * 100.0);
+        server.disk_share = Some(DiskShare { share: 1.0 - cached, how });
         return Ok(());
     }
+    server.disk_share = None;
     if let (Some(latency), Some(cached)) = (measured.latency_us(), measured.cached_page_us) {
         server.disk_share = server::disk_share(client, facts, latency, cached).await?;
     }
@@ -325,6 +340,7 @@ fn target(space: Option<&Space>, measured: &Measured, verdict: Verdict) -> Targe
         verdict,
         advice: Vec::new(),
         already_right: Vec::new(),
+        undecided: Vec::new(),
         scans: Vec::new(),
         dense: None,
         before: None,
@@ -345,6 +361,7 @@ fn unmeasured(space: &Space, error: &Error) -> Target {
         verdict: Verdict::refused(error.fact().to_owned()),
         advice: Vec::new(),
         already_right: Vec::new(),
+        undecided: Vec::new(),
         scans: Vec::new(),
         dense: None,
         before: None,
@@ -354,6 +371,7 @@ fn unmeasured(space: &Space, error: &Error) -> Target {
 fn fill(target: &mut Target, judged: Judged) {
     target.advice = judged.advice;
     target.already_right = judged.right;
+    target.undecided = judged.undecided;
     target.scans = judged.scans;
     target.dense = judged.dense;
 }

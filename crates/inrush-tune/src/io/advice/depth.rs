@@ -11,14 +11,24 @@ use std::collections::BTreeSet;
 /// storage to others.
 const AS_GOOD: f64 = 1.08;
 
+/// On capped storage more in flight gives nothing, and what looks better is how the cap counts.
+const AS_GOOD_CAPPED: f64 = 1.25;
+
 /// Distances that are worth advising: 0 and 1 only where nothing else comes near them.
 const CANDIDATES: [u32; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 1, 0];
+
+/// Those for capped storage.
+const CANDIDATES_CAPPED: [u32; 4] = [2, 4, 8, 16];
 
 /// The distance that fits; `None` where replays do not say.
 pub(super) fn advised(context: &Context<'_>, workers: Option<u32>) -> Option<u32> {
     let costs = costs(context, workers)?;
     let least = costs.iter().map(|(_, worst)| *worst).fold(f64::MAX, f64::min);
-    costs.iter().find(|(_, worst)| *worst <= least * AS_GOOD).map(|(ahead, _)| *ahead)
+    costs.iter().find(|(_, worst)| *worst <= least * as_good_is(context)).map(|(ahead, _)| *ahead)
+}
+
+fn as_good_is(context: &Context<'_>) -> f64 {
+    if context.verdict.class.capped() { AS_GOOD_CAPPED } else { AS_GOOD }
 }
 
 /// For each distance how many times longer than at the best distance the scans take that suffer most from it.
@@ -28,7 +38,8 @@ fn costs(context: &Context<'_>, workers: Option<u32>) -> Option<Vec<(u32, f64)>>
     let densities = densities(context, workers);
     let measured: BTreeSet<u32> =
         context.measured.replays.iter().map(|one| one.ahead).filter(|one| CANDIDATES.contains(one)).collect();
-    let candidates = CANDIDATES.into_iter().filter(|one| measured.contains(one));
+    let candidates: &[u32] = if context.verdict.class.capped() { &CANDIDATES_CAPPED } else { &CANDIDATES };
+    let candidates = candidates.iter().copied().filter(|one| measured.contains(one));
     let costs: Vec<(u32, f64)> = candidates
         .filter_map(|concurrency| {
             let mut worst: f64 = 0.0;
@@ -80,19 +91,6 @@ fn densities(context: &Context<'_>, workers: Option<u32>) -> Vec<f64> {
 
 /// Says what it is and what it should be.
 pub(super) fn judge(context: &Context<'_>, advised: u32, workers: Option<u32>, judged: &mut Judged) {
-    if let Some(apart) = unsteady(context, workers) {
-        let text = format!(
-            "the passes of the replays differ by {:.0} %: which value is best cannot be told; measure again when the \
-             storage is quiet",
-            apart * 100.0
-        );
-        judged.right.push(Right {
-            setting: "effective_io_concurrency",
-            now: context.concurrency_now().to_string(),
-            why: text,
-        });
-        return;
-    }
     let now = context.concurrency_now();
     for setting in ["effective_io_concurrency", "maintenance_io_concurrency"] {
         let holds = match context.tablespace.and_then(|tablespace| tablespace.holds(setting)) {
@@ -102,7 +100,18 @@ pub(super) fn judge(context: &Context<'_>, advised: u32, workers: Option<u32>, j
             None => now,
         };
         let why = why(context, setting, holds, advised, workers);
-        if as_good(context, holds, advised, workers) {
+        let worse = times_worse(context, holds, advised, workers);
+        // Passes that differ much leave open what is better, unless it is better by far more than they differ.
+        if let Some(apart) = unsteady(context, workers).filter(|apart| worse < 1.0 + 2.0 * apart) {
+            let text = format!(
+                "the passes of the replays differ by {:.0} %: which value is best cannot be told; measure again when \
+                 the storage is quiet",
+                apart * 100.0
+            );
+            judged.undecided.push(Right { setting, now: holds.to_string(), why: text });
+            continue;
+        }
+        if worse <= as_good_is(context) {
             judged.right.push(Right { setting, now: holds.to_string(), why });
             continue;
         }
@@ -129,14 +138,14 @@ fn unsteady(context: &Context<'_>, workers: Option<u32>) -> Option<f64> {
     median(&spreads).filter(|apart| *apart > MOST_SPREAD)
 }
 
-/// Whether a value is as good as the advised one.
-fn as_good(context: &Context<'_>, holds: u32, advised: u32, workers: Option<u32>) -> bool {
+/// How many times longer scans take with a value than with the advised one, where that is most.
+fn times_worse(context: &Context<'_>, holds: u32, advised: u32, workers: Option<u32>) -> f64 {
     let model = Model::new(context.measured);
     let page = |density, n| model.page_us(density, context.read_ahead(n, workers));
-    holds == advised
-        || densities(context, workers).iter().all(|density| {
-            matches!((page(*density, holds), page(*density, advised)), (Some(a), Some(b)) if a <= b * AS_GOOD)
-        })
+    densities(context, workers)
+        .iter()
+        .filter_map(|density| Some(page(*density, holds)? / page(*density, advised)?))
+        .fold(1.0, f64::max)
 }
 
 fn why(context: &Context<'_>, setting: &str, holds: u32, advised: u32, workers: Option<u32>) -> String {

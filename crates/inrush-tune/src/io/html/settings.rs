@@ -1,7 +1,7 @@
 //! What to set, what is right as it is, and what a tablespace masks.
 
 use super::super::advice::{Advice, NamedScan, Place};
-use super::super::report::Target;
+use super::super::report::{Right, Target};
 use super::super::verdict::Class;
 use super::{capital, lines, prose, sentence, stopped, words};
 use crate::advise::Effect;
@@ -162,16 +162,20 @@ pub(super) fn gain(now: f64, then: f64) -> String {
 }
 
 fn stays(out: &mut String, target: &Target) {
-    if target.already_right.is_empty() {
+    listed(out, "What stays as it is", "Settings that were looked at.", &target.already_right);
+    listed(out, "What cannot be told", "Settings about which the figures say too little.", &target.undecided);
+}
+
+fn listed(out: &mut String, heading: &str, caption: &str, settings: &[Right]) {
+    if settings.is_empty() {
         return;
     }
-    out.push_str("<section class=\"right stacked\">\n<h3>What stays as it is</h3>\n");
-    let rows: Vec<Vec<String>> = target
-        .already_right
+    let _ = writeln!(out, "<section class=\"right stacked\">\n<h3>{heading}</h3>");
+    let rows: Vec<Vec<String>> = settings
         .iter()
         .map(|one| vec![name(one.setting), text(&one.now), prose(&sentence(&one.why))])
         .collect();
-    words(out, "Settings that were looked at.", &["setting", "value", "why"], &rows);
+    words(out, caption, &["setting", "value", "why"], &rows);
     out.push_str("</section>\n");
 }
 

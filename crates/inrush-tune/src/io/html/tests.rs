@@ -71,6 +71,7 @@ fn report(measured: Measured, version_num: u32, concurrency: &str) -> Report {
         verdict,
         advice: judged.advice,
         already_right: judged.right,
+        undecided: judged.undecided,
         scans: judged.scans,
         dense: judged.dense,
         before: None,

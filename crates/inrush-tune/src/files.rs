@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If the first one cannot be opened.
-pub(in crate::explain) fn of(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn of(path: &Path) -> io::Result<Vec<PathBuf>> {
     File::open(path)?;
     let mut files = Vec::new();
     for fork in ["", "_vm", "_fsm"] {
@@ -34,7 +34,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// What the operating system says.
-pub(in crate::explain) fn flush(path: &Path) -> io::Result<()> {
+pub(crate) fn flush(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_data()
 }
 
@@ -44,7 +44,7 @@ pub(in crate::explain) fn flush(path: &Path) -> io::Result<()> {
 /// # Errors
 /// What the operating system says.
 #[cfg(target_os = "linux")]
-pub(in crate::explain) fn forget(path: &Path) -> io::Result<()> {
+pub(crate) fn forget(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     // Pages that wait to be written are not forgotten.
     file.sync_data()?;
@@ -58,7 +58,7 @@ pub(in crate::explain) fn forget(path: &Path) -> io::Result<()> {
 /// # Errors
 /// What the operating system says.
 #[cfg(target_os = "linux")]
-pub(in crate::explain) fn resident(path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn resident(path: &Path) -> io::Result<(u64, u64)> {
     let file = File::open(path)?;
     let length = usize::try_from(fs::metadata(path)?.len()).map_err(io::Error::other)?;
     if length == 0 {
@@ -99,7 +99,7 @@ pub(in crate::explain) fn resident(path: &Path) -> io::Result<(u64, u64)> {
 /// # Errors
 /// Always.
 #[cfg(not(target_os = "linux"))]
-pub(in crate::explain) fn forget(_path: &Path) -> io::Result<()> {
+pub(crate) fn forget(_path: &Path) -> io::Result<()> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
@@ -108,12 +108,47 @@ pub(in crate::explain) fn forget(_path: &Path) -> io::Result<()> {
 /// # Errors
 /// Always.
 #[cfg(not(target_os = "linux"))]
-pub(in crate::explain) fn resident(_path: &Path) -> io::Result<(u64, u64)> {
+pub(crate) fn resident(_path: &Path) -> io::Result<(u64, u64)> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
+/// The share of pages that the kernel has in its cache, of the files of relations below a tablespace's directory; `None`
+/// where the account may not tell, or there are hardly any. It looks at as much as it takes to know.
+#[cfg(target_os = "linux")]
+pub(crate) fn cached_share(tablespace: &Path) -> Option<f64> {
+    use std::os::unix::fs::MetadataExt;
+    /// Pages that tell: 16 GiB.
+    const ENOUGH: u64 = 4 << 20;
+    /// Fewer say nothing: 64 MiB.
+    const FEW: u64 = 16 << 10;
+    let account = rustix::process::geteuid();
+    let (mut some, mut all) = (0, 0);
+    let databases = fs::read_dir(tablespace).ok()?.flatten();
+    let files = databases.filter_map(|entry| fs::read_dir(entry.path()).ok()).flat_map(Iterator::flatten);
+    for file in files {
+        // Of files of others every page is called resident.
+        let owned = file.metadata().is_ok_and(|data| account.is_root() || data.uid() == account.as_raw());
+        let relation = file.file_name().to_string_lossy().starts_with(|first: char| first.is_ascii_digit());
+        if let Some((resident, pages)) = (owned && relation).then(|| resident(&file.path()).ok()).flatten() {
+            some += resident;
+            all += pages;
+        }
+        if all >= ENOUGH {
+            break;
+        }
+    }
+    #[allow(clippy::cast_precision_loss)] // pages
+    (all >= FEW).then(|| some as f64 / all as f64)
+}
+
+/// Not known here.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn cached_share(_tablespace: &Path) -> Option<f64> {
+    None
+}
+
 /// Bytes of files, as far as they are there.
-pub(in crate::explain) fn bytes(files: &[PathBuf]) -> u64 {
+pub(crate) fn bytes(files: &[PathBuf]) -> u64 {
     files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum()
 }
 
