@@ -42,6 +42,8 @@ const COMMANDS: &[&[&str]] = &[
     &["cluster", "status"],
     &["advise"],
     &["explain"],
+    &["tune"],
+    &["tune", "io"],
     &["watch"],
     &["serve"],
     &["spill"],
