@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If the first one cannot be opened.
-pub(crate) fn of(path: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn of(path: &Path) -> io::Result<Vec<PathBuf>> {
     File::open(path)?;
     let mut files = Vec::new();
     for fork in ["", "_vm", "_fsm"] {
@@ -34,7 +34,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// What the operating system says.
-pub(crate) fn flush(path: &Path) -> io::Result<()> {
+pub fn flush(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_data()
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn flush(path: &Path) -> io::Result<()> {
 /// # Errors
 /// What the operating system says.
 #[cfg(target_os = "linux")]
-pub(crate) fn forget(path: &Path) -> io::Result<()> {
+pub fn forget(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     // Pages that wait to be written are not forgotten.
     file.sync_data()?;
@@ -53,42 +53,41 @@ pub(crate) fn forget(path: &Path) -> io::Result<()> {
 }
 
 /// Pages of a file that are in the kernel's cache, and its pages in all. The kernel calls every page resident
-/// for an account that neither owns nor may write the file: too much is never called cold.
+/// for an account that neither owns nor may write the file (mm/mincore.c, can_do_mincore): too much is never called cold.
 ///
 /// # Errors
 /// What the operating system says.
 #[cfg(target_os = "linux")]
-pub(crate) fn resident(path: &Path) -> io::Result<(u64, u64)> {
-    let file = File::open(path)?;
-    let length = usize::try_from(fs::metadata(path)?.len()).map_err(io::Error::other)?;
+pub fn resident(path: &Path) -> io::Result<(u64, u64)> {
+    resident_of(&File::open(path)?)
+}
+
+/// The same of a file that is open.
+///
+/// # Errors
+/// What the operating system says.
+#[cfg(target_os = "linux")]
+pub fn resident_of(file: &File) -> io::Result<(u64, u64)> {
+    use rustix::mm::{MapFlags, ProtFlags};
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
     if length == 0 {
         return Ok((0, 0));
     }
-    let page = rustix::param::page_size();
-    let mut flags = vec![0_u8; length.div_ceil(page)];
+    let mut flags = vec![0_u8; length.div_ceil(rustix::param::page_size())];
     // SAFETY: a new mapping at an address of the kernel's choice, of a file that is open, and never read
     // from: that the file may become shorter meanwhile does not matter.
     let address = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            length,
-            libc::PROT_READ,
-            libc::MAP_SHARED,
-            std::os::fd::AsRawFd::as_raw_fd(&file),
-            0,
-        )
+        rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0)?
     };
-    if address == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
     // SAFETY: the mapping is of `length` bytes, and `flags` has a byte for each of its pages.
     let looked = unsafe { libc::mincore(address, length, flags.as_mut_ptr()) };
     let error = io::Error::last_os_error();
     // SAFETY: the mapping made above, which nothing refers to.
-    unsafe { libc::munmap(address, length) };
+    let unmapped = unsafe { rustix::mm::munmap(address, length) };
     if looked != 0 {
         return Err(error);
     }
+    unmapped?;
     // Only the lowest bit means something (mincore(2)).
     let resident = flags.iter().filter(|flag| **flag & 1 == 1).count();
     Ok((resident as u64, flags.len() as u64))
@@ -99,7 +98,7 @@ pub(crate) fn resident(path: &Path) -> io::Result<(u64, u64)> {
 /// # Errors
 /// Always.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn forget(_path: &Path) -> io::Result<()> {
+pub fn forget(_path: &Path) -> io::Result<()> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
@@ -108,14 +107,14 @@ pub(crate) fn forget(_path: &Path) -> io::Result<()> {
 /// # Errors
 /// Always.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn resident(_path: &Path) -> io::Result<(u64, u64)> {
+pub fn resident(_path: &Path) -> io::Result<(u64, u64)> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
 /// The share of pages that the kernel has in its cache, of the files of relations below a tablespace's directory; `None`
 /// where the account may not tell, or there are hardly any. It looks at as much as it takes to know.
 #[cfg(target_os = "linux")]
-pub(crate) fn cached_share(tablespace: &Path) -> Option<f64> {
+pub fn cached_share(tablespace: &Path) -> Option<f64> {
     use std::os::unix::fs::MetadataExt;
     /// Pages that tell: 16 GiB.
     const ENOUGH: u64 = 4 << 20;
@@ -143,12 +142,12 @@ pub(crate) fn cached_share(tablespace: &Path) -> Option<f64> {
 
 /// Not known here.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn cached_share(_tablespace: &Path) -> Option<f64> {
+pub fn cached_share(_tablespace: &Path) -> Option<f64> {
     None
 }
 
 /// Bytes of files, as far as they are there.
-pub(crate) fn bytes(files: &[PathBuf]) -> u64 {
+pub fn bytes(files: &[PathBuf]) -> u64 {
     files.iter().filter_map(|file| fs::metadata(file).ok()).map(|metadata| metadata.len()).sum()
 }
 

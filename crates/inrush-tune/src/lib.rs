@@ -7,6 +7,6 @@
 
 pub mod advise;
 pub mod explain;
-mod files;
+pub mod files;
 pub mod io;
 mod settings;

@@ -1,11 +1,12 @@
 //! Servers of the case: one for each version, which is set up anew for each turn.
 
-use crate::c5::cold::{drop_caches, files_of};
+use crate::c5::cold::drop_caches;
 use crate::c5::storage::Storage;
 use crate::c5::{Setup, Tables, data};
 use crate::machine;
 use inrush_core::{Code, Error, Result};
 use inrush_testkit::{Installation, Postgres, ServerOptions};
+use inrush_tune::files;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -163,7 +164,12 @@ impl Server {
              WHERE t.spcname = 'c5_{rung}' AND c.relkind IN ('r', 'i', 't')"
         ))?;
         let data = self.postgres.data_dir();
-        Ok(rows.lines().flat_map(|path| files_of(&data.join(path))).collect())
+        let of = |path: &str| {
+            let path = data.join(path);
+            files::of(&path)
+                .map_err(|e| Error::new(Code::Local, format!("cannot open {}: {e}", path.display())))
+        };
+        Ok(rows.lines().map(of).collect::<Result<Vec<_>>>()?.concat())
     }
 
     /// Takes these files out of the page cache; what is left of them there.

@@ -3,6 +3,7 @@
 use super::MOST_SCRATCH_BYTES;
 use super::budget::{Budget, Halt, LEAST_SCRATCH_BYTES};
 use super::order::Random;
+use crate::files;
 use crate::io::measured::PAGE;
 use inrush_core::{Code, Error, Result};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
@@ -129,30 +130,12 @@ impl Scratch {
 
     /// The same without those that are on their way.
     fn mincore(&self) -> Result<u64> {
-        use rustix::mm::{MapFlags, ProtFlags};
-        let failed = |error: io::Error| {
+        let (resident, pages) = files::resident_of(&self.file).map_err(|error| {
             Error::new(Code::SourceRead, format!("what is in the page cache cannot be seen: {error}"))
                 .hint("Measure on another file system.")
-        };
-        let length = usize::try_from(self.bytes()).unwrap_or(usize::MAX);
-        let step = rustix::param::page_size();
-        let mut seen = vec![0u8; length.div_ceil(step)];
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing in it is ever read or written.
-        let address = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, &self.file, 0)
-        };
-        let address = address.map_err(|error| failed(error.into()))?;
-        // SAFETY: the mapping is `length` bytes long, and `seen` has a byte for each page of it (mincore(2)).
-        let answer = unsafe { libc::mincore(address, length, seen.as_mut_ptr()) };
-        let error = io::Error::last_os_error();
-        // SAFETY: the mapping made above, to which nothing refers.
-        let unmapped = unsafe { rustix::mm::munmap(address, length) };
-        if answer != 0 {
-            return Err(failed(error));
-        }
-        unmapped.map_err(|error| failed(error.into()))?;
-        let resident = seen.iter().filter(|one| **one & 1 == 1).count() as u64;
-        Ok(resident * step as u64 / PAGE)
+        })?;
+        // The kernel's pages may be of another size.
+        Ok(resident * u64::from(self.pages) / pages.max(1))
     }
 }
 
