@@ -11,11 +11,15 @@ use super::target::Target;
 use super::{Cold, ColdWish, Hooks, LeftOut};
 use crate::advise::ServerFacts;
 use crate::files;
-use buffers::{Extension, Relations, Way};
+use buffers::{Extension, Relations, Scratch, Way};
 use inrush_core::{Error, Result};
 use inrush_sink::conninfo::ConnInfo;
 use std::path::{Path, PathBuf};
 use tokio_postgres::types::Type;
+
+/// How often scratch tables are tried to be removed, and what lies between.
+const REMOVALS: u32 = 5;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Share of the files' pages that may be in the operating system's cache before a run that is called cold.
 const MOST_RESIDENT: f64 = 0.01;
@@ -210,8 +214,14 @@ impl Freezer {
     pub(super) async fn finish(&self) {
         if matches!(self.way, Way::Push { .. }) {
             self.session.calm();
-            let _ = self.session.client().batch_execute("ROLLBACK").await;
-            let _ = buffers::clear(&self.session, true).await;
+            // A request to cancel that was sent before may come in late and hit one of these.
+            for _ in 0..REMOVALS {
+                let _ = self.session.client().batch_execute("ROLLBACK").await;
+                match buffers::clear(&self.session, true).await {
+                    Ok(Scratch::Absent | Scratch::Dropped | Scratch::Foreign) => return,
+                    Ok(Scratch::InUse) | Err(_) => tokio::time::sleep(PAUSE).await,
+                }
+            }
         }
     }
 }
