@@ -125,7 +125,7 @@ fn undone_line(undone: &Undone) -> String {
     };
     match outcome {
         Outcome::Restored => format!("{setting}: {value} taken back, {now} is in effect\n"),
-        Outcome::AsBefore => format!("{setting}: nothing to take back, {now} is in effect\n"),
+        Outcome::AsBefore | Outcome::Gone => format!("{setting}: nothing to take back, {now} is in effect\n"),
         Outcome::ChangedSince { found } => format!(
             "{setting}: left alone, somebody has changed it since: postgresql.auto.conf had {}, was given {value}, \
              and has {} now\n",

@@ -14,10 +14,14 @@ use inrush_sink::connect::{Connected, connect};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::ledger::Ledger;
 use inrush_tune::advise::apply::{Change, Outcome, Undone};
-use inrush_tune::advise::facts;
+use inrush_tune::advise::{ServerFacts, facts};
+use inrush_tune::io::advice::Place;
+use inrush_tune::io::apply::Undoing;
 use inrush_tune::io::keep::Store;
 use inrush_tune::io::probe::Progress;
+use inrush_tune::io::report::Applied;
 use inrush_tune::io::run::{self, Connection, Request};
+use inrush_tune::io::server::prepare;
 use inrush_tune::io::{Advice, Report, apply};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -36,13 +40,20 @@ pub fn run(command: TuneCommand) -> Result<ExitCode> {
         Error::new(Code::Internal, format!("cannot start the runtime of the connection: {e}"))
     })?;
     runtime.block_on(async {
-        let mut connection = connect(&conninfo, "inrush tune").await?;
+        let mut connection = open(&conninfo).await?;
         if args.undo {
             undo(&args, &mut connection).await
         } else {
             server(&args, &conninfo, &mut connection).await
         }
     })
+}
+
+/// A session for a command that may take a minute.
+async fn open(conninfo: &ConnInfo) -> Result<Connected> {
+    let connected = connect(conninfo, "inrush tune").await?;
+    prepare(&connected.client).await?;
+    Ok(connected)
 }
 
 /// Whether a directory is to be measured without a server.
@@ -68,7 +79,7 @@ fn directory(args: &TuneIoArgs, path: &Path) -> Result<ExitCode> {
     let report = run::directory(&request(args), path, &ended, &mut |progress| display.show(&progress));
     display.finish();
     let report = report?;
-    write(args, &mut reports, &report, None)?;
+    write(args, &mut reports, &report)?;
     Ok(code(&report, &ended))
 }
 
@@ -81,106 +92,115 @@ async fn server(args: &TuneIoArgs, conninfo: &ConnInfo, connected: &mut Connecte
     let report =
         run::server(&request(args), connection, &ended, &mut |progress| display.show(&progress)).await;
     display.finish();
-    let report = report?;
-    let applied = if args.apply && !ended.load(Relaxed) {
-        Some(applied(args, connected, &facts, &report).await?)
-    } else {
-        None
-    };
-    write(args, &mut reports, &report, applied.as_ref())?;
-    if let Some(applied) = &applied {
-        applied.judge(args)?;
+    let mut report = report?;
+    let mut failed = None;
+    if args.apply && !ended.load(Relaxed) {
+        let (applied, error) = applied(args, conninfo, connected, &facts, &report).await;
+        report.applied = Some(applied);
+        failed = error;
     }
-    Ok(code(&report, &ended))
+    // What was measured is shown, whatever became of what was to be set.
+    write(args, &mut reports, &report)?;
+    failed.map_or_else(|| Ok(code(&report, &ended)), Err)
 }
 
-/// What `--apply` has done, and what it could not.
-struct Applied {
-    changes: Vec<Change>,
-    /// Advice that --apply follows, and could not here; with the lines for who can.
-    not_applied: Vec<Advice>,
-    /// Why not.
-    why: Option<String>,
-    role: String,
-}
-
+/// Sets what is advised; what came of it, and an error where something that was to be set is not in effect.
 async fn applied(
     args: &TuneIoArgs,
+    conninfo: &ConnInfo,
     connected: &mut Connected,
-    facts: &facts::ServerFacts,
+    facts: &ServerFacts,
     report: &Report,
-) -> Result<Applied> {
-    let advice: Vec<&Advice> = report.targets.iter().flat_map(|target| &target.advice).collect();
-    let mut wanted = apply::applicable(advice.iter().copied());
-    let why = apply::check(facts, &wanted).err();
-    if why.is_some() {
-        // Options of tablespaces need none of what the settings of a server do, unless nothing can be recorded.
-        wanted.retain(|one| {
-            !facts.standby && matches!(one.place, inrush_tune::io::advice::Place::Tablespace { .. })
-        });
+) -> (Applied, Option<Error>) {
+    let wanted: Vec<&Advice> =
+        report.targets.iter().flat_map(|target| &target.advice).filter(|one| one.applied).collect();
+    let mut may = apply::applicable(wanted.iter().copied());
+    let mut error = apply::check(facts, &may).err();
+    if error.is_some() {
+        // Options of tablespaces need none of the rights that settings of the server do.
+        may.retain(|one| matches!(one.place, Place::Tablespace { .. }));
+        if apply::check(facts, &may).is_err() {
+            may.clear();
+        }
     }
-    let mut changes = Vec::new();
-    if !wanted.is_empty() {
-        let client = &mut connected.client;
-        let ledger = Ledger::open(client, &args.ledger.ledger, true)
-            .await?
-            .ok_or_else(|| Error::new(Code::Internal, "the ledger is missing although it was to be made"))?;
-        changes = apply::apply(client, &ledger, &wanted).await?;
-    }
-    let not_applied =
-        advice.into_iter().filter(|one| one.applied && !wanted.contains(one)).cloned().collect();
-    Ok(Applied {
-        changes,
-        not_applied,
-        why: why.map(|error| error.fact().to_owned()),
-        role: facts.role.clone(),
-    })
+    let changes = match set(args, conninfo, connected, &may).await {
+        Ok(changes) => changes,
+        Err(refused) => {
+            may.clear();
+            error = Some(refused);
+            Vec::new()
+        }
+    };
+    let not_applied: Vec<Advice> = wanted.into_iter().filter(|one| !may.contains(one)).cloned().collect();
+    let why = error.as_ref().map(|error| error.fact().to_owned());
+    let applied = Applied { changes, not_applied, why };
+    let failed = not_in_effect(args, &applied, facts, error.as_ref());
+    (applied, failed)
 }
 
-impl Applied {
-    /// An error if something that was to be set is not in effect.
-    fn judge(&self, args: &TuneIoArgs) -> Result<()> {
-        let overruled: Vec<&Change> =
-            self.changes.iter().filter(|change| change.overruled.is_some()).collect();
-        if let Some(why) = overruled.first().and_then(|change| change.overruled.clone()) {
-            let names: Vec<&str> = overruled.iter().map(|change| change.setting.as_str()).collect();
-            return Err(Error::new(
-                Code::Server,
-                format!("set and not in effect: {} ({why})", names.join(", ")),
-            )
-            .hint(format!("`{}` takes it back.", again("--undo", &args.ledger))));
-        }
-        if self.not_applied.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<&str> = self.not_applied.iter().map(|one| one.setting).collect();
-        let fact = match &self.why {
-            Some(why) => why.clone(),
-            None => format!("role {} may not set {}", self.role, names.join(", ")),
-        };
-        let lines: Vec<&str> =
-            self.not_applied.iter().flat_map(|one| &one.lines).map(String::as_str).collect();
-        Err(Error::new(Code::Server, fact).hint(format!("Who may, can give: {}", lines.join(" "))))
+async fn set(
+    args: &TuneIoArgs,
+    conninfo: &ConnInfo,
+    connected: &mut Connected,
+    advice: &[&Advice],
+) -> Result<Vec<Change>> {
+    if advice.is_empty() {
+        return Ok(Vec::new());
     }
+    if connected.client.is_closed() {
+        *connected = open(conninfo).await?;
+    }
+    let client = &mut connected.client;
+    let ledger = Ledger::open(client, &args.ledger.ledger, true)
+        .await?
+        .ok_or_else(|| Error::new(Code::Internal, "the ledger is missing although it was to be made"))?;
+    apply::apply(client, &ledger, advice).await
+}
+
+fn not_in_effect(
+    args: &TuneIoArgs,
+    applied: &Applied,
+    facts: &ServerFacts,
+    error: Option<&Error>,
+) -> Option<Error> {
+    let overruled: Vec<&Change> =
+        applied.changes.iter().filter(|change| change.overruled.is_some()).collect();
+    if let Some(why) = overruled.first().and_then(|change| change.overruled.clone()) {
+        let names: Vec<&str> = overruled.iter().map(|change| change.setting.as_str()).collect();
+        let fact = format!("set and not in effect: {} ({why})", names.join(", "));
+        let hint = format!("`{}` takes it back.", again("--undo", &args.ledger));
+        return Some(Error::new(Code::Server, fact).hint(hint));
+    }
+    if applied.not_applied.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = applied.not_applied.iter().map(|one| one.setting).collect();
+    let fact = match error {
+        Some(error) => error.fact().to_owned(),
+        None => format!("role {} may not set {}", facts.role, names.join(", ")),
+    };
+    let lines: Vec<&str> =
+        applied.not_applied.iter().flat_map(|one| &one.lines).map(String::as_str).collect();
+    Some(Error::new(Code::Server, fact).hint(format!("Who may, can give: {}", lines.join(" "))))
 }
 
 async fn undo(args: &TuneIoArgs, connected: &mut Connected) -> Result<ExitCode> {
     let facts = facts::read(&connected.client).await?;
     let client = &mut connected.client;
-    let undone = match Ledger::open(client, &args.ledger.ledger, false).await? {
+    let Undoing { undone, left } = match Ledger::open(client, &args.ledger.ledger, false).await? {
         Some(ledger) => apply::undo(client, &ledger, &facts).await?,
-        None => Vec::new(),
+        None => Undoing { undone: Vec::new(), left: None },
     };
     if args.json {
         say::json(&json!({ "version": inrush_tune::io::report::VERSION, "undone": undone }))?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        let mut out: String = undone.iter().map(undone_line).collect();
+        if undone.is_empty() && left.is_none() {
+            out += "nothing to take back: nothing that was applied from here is recorded\n";
+        }
+        say::out(&out)?;
     }
-    let mut out: String = undone.iter().map(undone_line).collect();
-    if undone.is_empty() {
-        out += "nothing to take back: nothing that was applied from here is recorded\n";
-    }
-    say::out(&out)?;
-    Ok(ExitCode::SUCCESS)
+    left.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 fn undone_line(undone: &Undone) -> String {
@@ -189,6 +209,7 @@ fn undone_line(undone: &Undone) -> String {
     match outcome {
         Outcome::Restored => format!("{setting}: {value} taken back, now {now}\n"),
         Outcome::AsBefore => format!("{setting}: nothing to take back, now {now}\n"),
+        Outcome::Gone => format!("{setting}: nothing to take back, the tablespace is gone\n"),
         Outcome::ChangedSince { found } => format!(
             "{setting}: left alone, somebody has changed it since: there was {}, it was given {value}, and there is {} \
              now\n",
@@ -199,35 +220,17 @@ fn undone_line(undone: &Undone) -> String {
 }
 
 /// The report to where it is wanted: standard output as text or JSON, and files.
-fn write(
-    args: &TuneIoArgs,
-    reports: &mut [ReportFile<'_>],
-    report: &Report,
-    applied: Option<&Applied>,
-) -> Result<()> {
+fn write(args: &TuneIoArgs, reports: &mut [ReportFile<'_>], report: &Report) -> Result<()> {
     // One that cannot be written does not keep the others from being written.
     let written =
         reports.iter_mut().map(|file| file.write(report, || report.html())).fold(Ok(()), Result::and);
     if args.json {
-        match applied {
-            Some(Applied { changes, not_applied, .. }) => {
-                let mut all = serde_json::to_value(report).map_err(|e| {
-                    Error::new(Code::Internal, format!("what is to be printed has no JSON form: {e}"))
-                })?;
-                all["applied"] = json!(changes);
-                all["not_applied"] = json!(not_applied);
-                say::json(&all)?;
-            }
-            None => say::json(report)?,
-        }
+        say::json(report)?;
     } else if !reports.iter().any(ReportFile::is_stdout) {
         let mut out = text::report(report, &again("--apply", &args.ledger), args.apply);
-        if let Some(applied) = applied {
-            out += &text::applied(
-                &applied.changes,
-                &again("--undo", &args.ledger),
-                &again("--verify", &args.ledger),
-            );
+        if let Some(applied) = &report.applied {
+            let (undo, verify) = (again("--undo", &args.ledger), again("--verify", &args.ledger));
+            out += &text::applied(&applied.changes, &undo, &verify);
         }
         say::out(&out)?;
     }

@@ -43,7 +43,16 @@ fn settled(home: &Path, words: &[&str]) -> Value {
 
 /// A directory on a disk, which /tmp need not be, that the account of servers may write into.
 fn on_disk() -> TempDir {
-    let dir = tempfile::Builder::new().prefix("inrush-tune-").tempdir_in("/var/tmp").expect("a directory");
+    below(Path::new("/var/tmp"))
+}
+
+/// A directory on the storage of a server.
+fn beside(server: &Postgres) -> TempDir {
+    below(server.data_dir().parent().expect("a directory"))
+}
+
+fn below(parent: &Path) -> TempDir {
+    let dir = tempfile::Builder::new().prefix("inrush-tune-").tempdir_in(parent).expect("a directory");
     ServerUser::get().own(dir.path()).expect("owner");
     dir
 }
@@ -85,7 +94,7 @@ fn what_is_advised_is_set_verified_and_taken_back() {
     server.psql("ALTER TABLESPACE pg_default SET (effective_io_concurrency = 1, seq_page_cost = 1)");
     let options = || server.psql("SELECT spcoptions FROM pg_tablespace WHERE spcname = 'pg_default'");
     let before = options();
-    let (url, dir) = (server.url(), on_disk());
+    let (url, dir) = (server.url(), beside(&server));
     let to = ["--to", &url, "--path", dir.path().to_str().unwrap()];
     let report = settled(home.path(), &[&to[..], &["--apply"]].concat());
     let target = &report["targets"][0];
@@ -94,7 +103,7 @@ fn what_is_advised_is_set_verified_and_taken_back() {
     let advised = target["advice"].as_array().unwrap();
     let wanted: Vec<&Value> =
         advised.iter().filter(|one| one["applied"] == true && one["place"]["kind"] == "tablespace").collect();
-    let applied = report["applied"].as_array().unwrap();
+    let applied = report["applied"]["changes"].as_array().unwrap();
     assert_eq!(applied.len(), wanted.len(), "{report}");
     for one in wanted {
         let entry = format!("{}={}", one["setting"].as_str().unwrap(), one["advised"].as_str().unwrap());
@@ -129,7 +138,7 @@ fn who_may_not_set_it_gets_the_lines() {
     let home = tempfile::tempdir().unwrap();
     let server = Postgres::start(&ServerOptions { version: 15.into(), ..ServerOptions::default() });
     server.psql("ALTER TABLESPACE pg_default SET (effective_io_concurrency = 1); CREATE ROLE app LOGIN");
-    let (url, dir) = (server.url(), on_disk());
+    let (url, dir) = (server.url(), beside(&server));
     let path = dir.path().to_str().unwrap();
     let to = ["--to", &url, "--path", path];
     let before = server.psql("SELECT spcoptions FROM pg_tablespace WHERE spcname = 'pg_default'");

@@ -48,7 +48,7 @@ async fn undone(dsn: &str) -> Vec<Undone> {
     let mut connected = open(dsn).await;
     let ledger = Ledger::open(&mut connected.client, "inrush_ledger", false).await.unwrap().unwrap();
     let facts = facts::read(&connected.client).await.expect("facts");
-    apply::undo(&mut connected.client, &ledger, &facts).await.expect("undone")
+    apply::undo(&mut connected.client, &ledger, &facts).await.expect("undone").undone
 }
 
 fn options(server: &Postgres) -> String {
@@ -199,6 +199,65 @@ async fn tablespaces_are_read(version: u32) {
     let changes = applied(&server.url(), &[option("fast one", "effective_io_concurrency", "64")]).await;
     assert_eq!((changes[0].value.as_str(), changes[0].overruled.as_ref()), ("64", None));
     assert_eq!(undone(&server.url()).await[0].now, "7");
+}
+
+#[tokio::test]
+async fn a_tablespace_with_another_name_is_still_the_one() {
+    require_server!(15);
+    let server = start(15, false);
+    for name in ["one", "two"] {
+        let directory = server.data_dir().parent().expect("a directory").join(format!("s/{name}"));
+        server.psql(&format!(
+            "\\! mkdir -p '{0}' && chmod 700 '{0}' && chown --reference={1} '{0}'",
+            directory.display(),
+            server.data_dir().display()
+        ));
+        server.psql(&format!("CREATE TABLESPACE {name} LOCATION '{}'", directory.display()));
+        applied(&server.url(), &[option(name, "effective_io_concurrency", "64")]).await;
+    }
+    server.psql("ALTER TABLESPACE one RENAME TO \"the first\"");
+    server.psql("DROP TABLESPACE two");
+    let told = undone(&server.url()).await;
+    assert_eq!(told[0].outcome, Outcome::Gone);
+    assert_eq!(
+        (told[1].setting.as_str(), &told[1].outcome),
+        ("effective_io_concurrency of tablespace the first", &Outcome::Restored)
+    );
+    assert_eq!(
+        server.psql("SELECT coalesce(spcoptions::text, '-') FROM pg_tablespace WHERE spcname = 'the first'"),
+        "-"
+    );
+    assert_eq!(undone(&server.url()).await, []);
+}
+
+/// A superuser who measures in a database whose owner has made functions and operators of the names that queries use.
+#[tokio::test]
+async fn a_hostile_search_path_changes_nothing() {
+    require_server!(15);
+    let server = start(15, false);
+    server.psql(
+        "CREATE ROLE od LOGIN; CREATE SCHEMA evil AUTHORIZATION od; CREATE TABLE evil.hits (what text);
+         CREATE FUNCTION evil.hit(a bigint) RETURNS bigint LANGUAGE plpgsql AS
+           $$BEGIN INSERT INTO evil.hits VALUES ('hit'); RETURN a; END$$;
+         CREATE AGGREGATE evil.count(*) (SFUNC = pg_catalog.int8inc, STYPE = bigint, INITCOND = '0',
+                                        FINALFUNC = evil.hit);
+         CREATE AGGREGATE evil.sum(bigint) (SFUNC = pg_catalog.int8pl, STYPE = bigint, INITCOND = '0',
+                                            FINALFUNC = evil.hit);
+         CREATE FUNCTION evil.same(a \"char\", b \"char\") RETURNS boolean LANGUAGE plpgsql AS
+           $$BEGIN INSERT INTO evil.hits VALUES ('='); RETURN true; END$$;
+         CREATE OPERATOR evil.= (LEFTARG = \"char\", RIGHTARG = \"char\", FUNCTION = evil.same);
+         ALTER DATABASE postgres SET search_path = evil, pg_catalog",
+    );
+    let connected = open(&server.url()).await;
+    let facts = facts::read(&connected.client).await.unwrap();
+    server::read(&connected.client, &facts).await.unwrap();
+    applied(&server.url(), &[option("pg_default", "effective_io_concurrency", "64")]).await;
+    undone(&server.url()).await;
+    assert_eq!(server.psql("SELECT pg_catalog.count(*) FROM evil.hits"), "0");
+    // In sessions of the command nothing else is looked up in the first place.
+    server::prepare(&connected.client).await.unwrap();
+    let row = connected.client.query_one("SHOW search_path", &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "pg_catalog, pg_temp");
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ pub struct TuneIoArgs {
     pub verify: bool,
 
     /// Take back what --apply has set, unless somebody has changed it since; nothing is measured
-    #[arg(long, conflicts_with_all = ["path", "table", "report"])]
+    #[arg(long, conflicts_with_all = ["path", "table", "report", "tablespace"])]
     pub undo: bool,
 
     /// Print JSON

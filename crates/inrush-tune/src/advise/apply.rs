@@ -68,6 +68,8 @@ pub enum Outcome {
         /// What postgresql.auto.conf has.
         found: Option<String>,
     },
+    /// What it was a setting of is gone.
+    Gone,
 }
 
 /// The advice that [`apply`] follows: what takes effect with a reload and gives nothing up.
@@ -90,27 +92,32 @@ pub fn check(report: &Report) -> Result<()> {
     may_change(&report.facts, &wanted)
 }
 
-/// Whether this role can change one of these settings at least.
-pub(crate) fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
+/// Whether what is recorded on this server commits.
+pub(crate) fn can_record(facts: &ServerFacts) -> Result<()> {
     if facts.standby {
         return Err(Error::new(Code::Server, "the server is a standby: nothing can be recorded there").hint(
             "Name its primary with --to; settings of the standby itself are for ALTER SYSTEM by hand.",
         ));
     }
-    if facts.is("allow_alter_system", "off") {
-        return Err(Error::new(
-            Code::Server,
-            "the server does not take ALTER SYSTEM: allow_alter_system is off",
-        )
-        .hint("Its configuration is managed from outside: put the values there."));
-    }
-    // What is recorded has to commit.
     if rules::followers::standby_missing(facts) {
         return Err(Error::new(
             Code::Server,
             "commits on this server wait for a synchronous standby, and none is connected",
         )
         .hint("Bring the standby back, or take it out of synchronous_standby_names."));
+    }
+    Ok(())
+}
+
+/// Whether this role can change one of these settings at least.
+pub(crate) fn may_change(facts: &ServerFacts, settings: &[&str]) -> Result<()> {
+    can_record(facts)?;
+    if facts.is("allow_alter_system", "off") {
+        return Err(Error::new(
+            Code::Server,
+            "the server does not take ALTER SYSTEM: allow_alter_system is off",
+        )
+        .hint("Its configuration is managed from outside: put the values there."));
     }
     if let Some(error) = &facts.configuration_error {
         return Err(refused(error));

@@ -171,8 +171,13 @@ pub fn judge(context: &Context<'_>) -> Judged {
     }
     let workers = workers::advised(context);
     let depth = depth::advised(context, workers);
-    if let Some(depth) = depth {
-        depth::judge(context, depth, workers, &mut judged);
+    match depth {
+        Some(depth) => depth::judge(context, depth, workers, &mut judged),
+        None => judged.undecided.push(Right {
+            setting: "effective_io_concurrency",
+            now: context.concurrency_now().to_string(),
+            why: "the time was too short to replay scans on this storage: allow more seconds".to_owned(),
+        }),
     }
     workers::judge(context, workers, depth, &mut judged);
     costs::random_page_cost(context, &mut judged);

@@ -4,9 +4,9 @@
 //! ALTER SYSTEM cannot be given in a transaction, so its record comes first. [`undo`] puts back only what is still ours.
 
 use super::advice::{Advice, Place};
-use super::server::{OPTIONS, option_of};
+use super::server::{Found, OPTIONS, option_of};
 use crate::advise::ServerFacts;
-use crate::advise::apply::{Change, Outcome, Undone, may_change};
+use crate::advise::apply::{Change, Outcome, Undone, can_record, may_change};
 use crate::settings::{alone, auto_conf, reload, seen, set_sql, why_not};
 use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::failure::server_error;
@@ -24,7 +24,9 @@ enum Subject {
     System(String),
     /// An option of a tablespace.
     Option {
-        /// The tablespace.
+        /// The tablespace's OID: its name may change.
+        oid: u32,
+        /// Its name, when the option was set.
         tablespace: String,
         /// The option.
         name: String,
@@ -32,11 +34,11 @@ enum Subject {
 }
 
 impl Subject {
-    /// The name that the ledger has for it: `io_workers`, or `tablespace NAME OPTION`. Options have no spaces.
+    /// The name that the ledger has for it: `io_workers`, or `tablespace OID NAME OPTION`. Options have no spaces.
     fn name(&self) -> String {
         match self {
             Subject::System(name) => name.clone(),
-            Subject::Option { tablespace, name } => format!("tablespace {tablespace} {name}"),
+            Subject::Option { oid, tablespace, name } => format!("tablespace {oid} {tablespace} {name}"),
         }
     }
 
@@ -45,10 +47,10 @@ impl Subject {
         if OURS.contains(&recorded) {
             return Some(Subject::System(recorded.to_owned()));
         }
-        let (tablespace, name) = recorded.strip_prefix("tablespace ")?.rsplit_once(' ')?;
-        OPTIONS
-            .contains(&name)
-            .then(|| Subject::Option { tablespace: tablespace.to_owned(), name: name.to_owned() })
+        let (oid, rest) = recorded.strip_prefix("tablespace ")?.split_once(' ')?;
+        let (tablespace, name) = rest.rsplit_once(' ')?;
+        let (oid, tablespace) = (oid.parse().ok()?, tablespace.to_owned());
+        OPTIONS.contains(&name).then(|| Subject::Option { oid, tablespace, name: name.to_owned() })
     }
 }
 
@@ -75,14 +77,12 @@ impl Advice {
     }
 }
 
-/// Whether the advice can be followed by this role at all. To be asked before anything is written.
+/// Whether the advice can be followed by this role. To be asked before anything is written.
 ///
 /// # Errors
 /// `server`, with what is missing and who can give it.
 pub fn check(facts: &ServerFacts, advice: &[&Advice]) -> Result<()> {
-    if facts.standby {
-        return may_change(facts, &[]);
-    }
+    can_record(facts)?;
     let system: Vec<&str> =
         advice.iter().filter(|one| one.place == Place::System).map(|one| one.setting).collect();
     if system.is_empty() { Ok(()) } else { may_change(facts, &system) }
@@ -147,11 +147,15 @@ async fn set_option(
     name: &str,
     value: &str,
 ) -> Result<()> {
-    let previous = option_of(client, tablespace, name).await?;
+    let found = Found::named(client, tablespace).await?.ok_or_else(|| {
+        Error::new(Code::Server, format!("tablespace {tablespace:?} is gone")).hint("Measure again.")
+    })?;
+    let previous = found.option(name);
     if previous.as_deref() == Some(value) {
         return Ok(());
     }
-    let subject = Subject::Option { tablespace: tablespace.to_owned(), name: name.to_owned() };
+    let subject =
+        Subject::Option { oid: found.oid, tablespace: tablespace.to_owned(), name: name.to_owned() };
     let tx = client.transaction().await.map_err(server_error)?;
     ledger.record_setting_in(&tx, &subject.name(), value, previous.as_deref()).await?;
     tx.batch_execute(&option_sql(tablespace, name, Some(value))).await.map_err(server_error)?;
@@ -170,11 +174,22 @@ fn option_sql(tablespace: &str, name: &str, value: Option<&str>) -> String {
     }
 }
 
+/// What came of taking changes back.
+#[derive(Debug)]
+pub struct Undoing {
+    /// What was done about each recorded change.
+    pub undone: Vec<Undone>,
+    /// Why some are still recorded.
+    pub left: Option<Error>,
+}
+
 /// Goes through the recorded changes, newest first, and puts back what was there before where the change still stands.
+/// One that this role may not put back stays recorded, and does not keep the others from being put back.
 ///
 /// # Errors
-/// `server` where the role may not, or a statement fails: what is left then is left recorded.
-pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> Result<Vec<Undone>> {
+/// `server` where nothing can be recorded on the server, or a statement fails.
+pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> Result<Undoing> {
+    let mut undoing = Undoing { undone: Vec::new(), left: None };
     let recorded: Vec<(AppliedSetting, Subject)> = ledger
         .applied_settings(client)
         .await?
@@ -184,49 +199,46 @@ pub async fn undo(client: &mut Client, ledger: &Ledger, facts: &ServerFacts) -> 
         })
         .collect();
     if recorded.is_empty() {
-        return Ok(Vec::new());
+        return Ok(undoing);
     }
-    let system: Vec<&str> = recorded
-        .iter()
-        .filter_map(|(_, subject)| match subject {
-            Subject::System(name) => Some(name.as_str()),
-            Subject::Option { .. } => None,
-        })
-        .collect();
-    if facts.standby || !system.is_empty() {
-        may_change(facts, &system)?;
-    }
+    can_record(facts)?;
     alone(client).await?;
-    let mut undone = Vec::new();
+    let mut done = Vec::new();
     let mut changed = false;
     for (change, subject) in recorded {
         let outcome = match &subject {
-            Subject::System(name) => {
-                let outcome = undo_system(client, ledger, &change, name).await?;
-                changed |= outcome == Outcome::Restored;
-                outcome
-            }
-            Subject::Option { tablespace, name } => {
-                undo_option(client, ledger, &change, tablespace, name).await?
-            }
+            Subject::System(name) => match may_change(facts, &[name]) {
+                Ok(()) => undo_system(client, ledger, &change, name).await,
+                Err(error) => Err(error),
+            },
+            Subject::Option { oid, name, .. } => undo_option(client, ledger, &change, *oid, name).await,
         };
-        undone.push((change, subject, outcome));
+        match outcome {
+            Ok(outcome) => {
+                changed |= outcome == Outcome::Restored && matches!(subject, Subject::System(_));
+                done.push((change, subject, outcome));
+            }
+            Err(error) if client.is_closed() => return Err(error),
+            Err(error) => undoing.left = Some(error),
+        }
     }
     if changed {
         reload(client).await?;
     }
-    let mut told = Vec::new();
-    for (AppliedSetting { value, previous, .. }, subject, outcome) in undone {
+    for (AppliedSetting { value, previous, .. }, subject, outcome) in done {
         let (setting, now) = match &subject {
             Subject::System(name) => (name.clone(), seen(client, name).await?.0),
-            Subject::Option { tablespace, name } => (
-                format!("{name} of tablespace {tablespace}"),
-                option_of(client, tablespace, name).await?.unwrap_or_else(|| "no option".to_owned()),
-            ),
+            Subject::Option { oid, tablespace, name } => match Found::of(client, *oid).await? {
+                Some(found) => (
+                    format!("{name} of tablespace {}", found.name),
+                    found.option(name).unwrap_or_else(|| "no option".to_owned()),
+                ),
+                None => (format!("{name} of tablespace {tablespace}"), "gone".to_owned()),
+            },
         };
-        told.push(Undone { setting, value, previous, outcome, now });
+        undoing.undone.push(Undone { setting, value, previous, outcome, now });
     }
-    Ok(told)
+    Ok(undoing)
 }
 
 async fn undo_system(
@@ -252,14 +264,19 @@ async fn undo_option(
     client: &mut Client,
     ledger: &Ledger,
     change: &AppliedSetting,
-    tablespace: &str,
+    oid: u32,
     name: &str,
 ) -> Result<Outcome> {
-    let found = option_of(client, tablespace, name).await?;
-    let outcome = outcome(change, found);
+    let found = Found::of(client, oid).await?;
+    let outcome = match &found {
+        Some(found) => outcome(change, found.option(name)),
+        None => Outcome::Gone,
+    };
     let tx = client.transaction().await.map_err(server_error)?;
-    if outcome == Outcome::Restored {
-        let sql = option_sql(tablespace, name, change.previous.as_deref());
+    // As when it was set: on disk, and without a wait for standbys.
+    tx.batch_execute("SET LOCAL synchronous_commit = 'local'").await.map_err(server_error)?;
+    if let (Outcome::Restored, Some(found)) = (&outcome, &found) {
+        let sql = option_sql(&found.name, name, change.previous.as_deref());
         tx.batch_execute(&sql).await.map_err(|e| {
             let error = server_error(e);
             let hint = format!("A superuser, or the owner of the tablespace, can: {sql};");
@@ -290,13 +307,26 @@ mod tests {
     fn records_are_told_apart_by_their_names() {
         for subject in [
             Subject::System("io_workers".into()),
-            Subject::Option { tablespace: "pg_default".into(), name: "effective_io_concurrency".into() },
-            Subject::Option { tablespace: "my \"fast\" one ".into(), name: "random_page_cost".into() },
+            Subject::Option {
+                oid: 1663,
+                tablespace: "pg_default".into(),
+                name: "effective_io_concurrency".into(),
+            },
+            Subject::Option {
+                oid: 4_000_000_000,
+                tablespace: "my \"fast\" one ".into(),
+                name: "random_page_cost".into(),
+            },
         ] {
             assert_eq!(Subject::of(&subject.name()), Some(subject));
         }
-        for other in ["max_wal_size", "tablespace x seq_page_cost", "tablespace", "shared_preload_libraries"]
-        {
+        for other in [
+            "max_wal_size",
+            "tablespace 1 x seq_page_cost",
+            "tablespace x random_page_cost",
+            "tablespace",
+            "shared_preload_libraries",
+        ] {
             assert!(!is_ours(other), "{other}");
         }
     }

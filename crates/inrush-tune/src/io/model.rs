@@ -158,7 +158,16 @@ impl<'a> Model<'a> {
                     .filter(|one| (one.density - at.0).abs() < 1e-9)
                     .map(|one| (distance(one.ahead), one.page_us))
                     .collect();
-                Some((at.0.ln(), between(of, distance(ahead.concurrency))?))
+                let least = of.iter().map(|(distance, _)| *distance).fold(f64::MAX, f64::min);
+                let wanted = distance(ahead.concurrency);
+                let page_us = if wanted < least {
+                    // Too slow to be replayed: one by one each page takes the latency, unless they lie so near to each
+                    // other that the kernel reads ahead, which is not known then.
+                    self.measured.latency_us().filter(|_| at.0 <= 0.2)?
+                } else {
+                    between(of, wanted)?
+                };
+                Some((at.0.ln(), page_us))
             })
             .collect();
         // A scan of nearly all pages is a sequential one where nothing is asked for ahead.

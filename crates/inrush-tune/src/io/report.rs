@@ -3,6 +3,7 @@
 use super::advice::{Advice, Dense, NamedScan};
 use super::measured::Measured;
 use super::verdict::Verdict;
+use crate::advise::apply::Change;
 use serde::{Deserialize, Serialize};
 
 /// Version of the JSON form of [`Report`].
@@ -23,6 +24,19 @@ pub struct Report {
     pub targets: Vec<Target>,
     /// What could not be seen or done, and what would let it.
     pub notes: Vec<String>,
+    /// What --apply has made of it.
+    pub applied: Option<Applied>,
+}
+
+/// What --apply has done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Applied {
+    /// What was set.
+    pub changes: Vec<Change>,
+    /// What was to be set and could not be: its lines are for who can.
+    pub not_applied: Vec<Advice>,
+    /// Why not.
+    pub why: Option<String>,
 }
 
 /// What of a server decides about its scans.

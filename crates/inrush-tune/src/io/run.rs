@@ -13,7 +13,7 @@ use super::verdict::Verdict;
 use crate::advise::ServerFacts;
 use crate::files;
 use inrush_core::{Code, Error, Result};
-use inrush_sink::conninfo::ConnInfo;
+use inrush_sink::conninfo::{ConnInfo, Endpoint};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use tokio_postgres::Client;
@@ -134,8 +134,17 @@ pub async fn server(
     let mut asked = None;
     for space in wanted {
         let way = Way::of(request, &space, facts);
+        let known = match &way {
+            Way::Named(path) => same_storage(path, &space, facts, conninfo),
+            Way::Probe(_) | Way::Server(_) => Some(true),
+        };
         let measured = match way {
-            Way::Probe(directory) => match already(&targets, &directory) {
+            Way::Named(path) if known == Some(false) => Err(Error::new(
+                Code::Usage,
+                format!("{} is not on the storage of tablespace {}", path.display(), space.tablespace.name),
+            )
+            .hint("Name a directory on the file system that the tablespace is on.")),
+            Way::Probe(directory) | Way::Named(directory) => match already(&targets, &directory) {
                 Some(measured) => Ok(measured),
                 None => {
                     let plan = plan(request, &directory, mechanisms(&server));
@@ -173,7 +182,15 @@ pub async fn server(
                 let settings = held(&space);
                 let key = key(facts, conninfo, &space.tablespace.name);
                 target.before = before(request, &key, &target, &settings);
-                keep(request, &key, &target, settings, &mut notes);
+                if known.is_some() {
+                    keep(request, &key, &target, settings, &mut notes);
+                } else {
+                    notes.push(format!(
+                        "whether {} is on the storage of tablespace {} cannot be seen from here: nothing of it is \
+                         kept, and --apply sets nothing",
+                        measured.storage.directory, space.tablespace.name
+                    ));
+                }
                 target
             }
             Err(error) => unmeasured(&space, &error),
@@ -186,7 +203,10 @@ pub async fn server(
                 versions: None,
                 tablespace: Some(&space.tablespace),
             };
-            let judged = advice::judge(&context);
+            let mut judged = advice::judge(&context);
+            if known.is_none() {
+                judged.advice.iter_mut().for_each(|one| one.applied = false);
+            }
             fill(&mut target, judged);
         }
         // The server has one number of workers, whatever it has of tablespaces.
@@ -211,8 +231,10 @@ pub async fn server(
 
 /// How a tablespace can be measured.
 enum Way {
-    /// By a probe of this directory.
+    /// By a probe of this directory, which is the tablespace's.
     Probe(PathBuf),
+    /// By a probe of a directory that somebody has named.
+    Named(PathBuf),
     /// Through the server; why not by a probe.
     Server(String),
 }
@@ -220,7 +242,7 @@ enum Way {
 impl Way {
     fn of(request: &Request, space: &Space, facts: &ServerFacts) -> Way {
         if let Some(path) = &request.path {
-            return Way::Probe(path.clone());
+            return Way::Named(path.clone());
         }
         let name = &space.tablespace.name;
         let Some(directory) = &space.directory else {
@@ -238,6 +260,22 @@ impl Way {
             Err(e) => Way::Server(format!("{} cannot be written into: {e}", directory.display())),
         }
     }
+}
+
+/// Whether a directory is on the storage of a tablespace, by the numbers of their devices; `None` where the server's
+/// directories cannot be seen.
+fn same_storage(path: &Path, space: &Space, facts: &ServerFacts, conninfo: &ConnInfo) -> Option<bool> {
+    // Without a look into the data directory only a Unix socket tells that the server is on this machine.
+    let local = conninfo.hosts.iter().all(|host| matches!(host.endpoint, Endpoint::Unix(_)));
+    if facts.machine.is_none() && !local {
+        return None;
+    }
+    let directory = space.directory.as_deref()?;
+    // Within the data directory, which may be closed, the directory of the default tablespace has its device.
+    let own = [Some(directory), directory.parent().filter(|_| space.in_data)].into_iter().flatten();
+    let number = |path: &Path| rustix::fs::stat(path).ok().map(|stat| stat.st_dev);
+    let wanted = own.filter_map(number).next()?;
+    Some(number(path)? == wanted)
 }
 
 async fn ask(
@@ -425,7 +463,7 @@ fn keep(
     notes: &mut Vec<String>,
 ) {
     let (Some(store), Some(measured)) = (&request.store, &target.measured) else { return };
-    if target.verdict.refused.is_some() {
+    if target.verdict.refused.is_some() || measured.replays.is_empty() {
         return;
     }
     if let Err(error) = store.keep(key, Kept { measured: measured.clone(), settings }) {
@@ -433,6 +471,7 @@ fn keep(
     }
 }
 
+/// The report of these figures.
 fn report(server: Option<Server>, targets: Vec<Target>, notes: Vec<String>) -> Report {
     let started =
         targets.iter().find_map(|target| target.measured.as_ref()).map(|measured| measured.at.clone());
@@ -443,5 +482,6 @@ fn report(server: Option<Server>, targets: Vec<Target>, notes: Vec<String>) -> R
         server,
         targets,
         notes,
+        applied: None,
     }
 }

@@ -7,7 +7,7 @@ use crate::advise::ServerFacts;
 use inrush_core::Result;
 use inrush_sink::failure::server_error;
 use std::path::{Path, PathBuf};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient};
 
 /// The options of a tablespace that are ever set from here.
@@ -25,6 +25,8 @@ pub struct Space {
     pub tablespace: Tablespace,
     /// Whether it is the one of the database, where no other is named.
     pub default: bool,
+    /// Whether it is within the data directory.
+    pub in_data: bool,
     /// Its directory, as the server names it; `None` where it may not be told.
     pub directory: Option<PathBuf>,
 }
@@ -141,7 +143,7 @@ async fn spaces(client: &Client, facts: &ServerFacts) -> Result<Vec<Space>> {
         let directory = if location.is_empty() {
             data.as_ref().map(|data| data.join("base"))
         } else {
-            Some(PathBuf::from(location))
+            Some(PathBuf::from(&location))
         };
         Space {
             tablespace: Tablespace {
@@ -152,6 +154,7 @@ async fn spaces(client: &Client, facts: &ServerFacts) -> Result<Vec<Space>> {
                 system: system.clone(),
             },
             default: row.get(4),
+            in_data: location.is_empty(),
             directory,
         }
     });
@@ -186,22 +189,66 @@ fn options(list: Vec<String>) -> Vec<TablespaceOption> {
     list.into_iter().filter_map(option).collect()
 }
 
-/// The value of an option of a tablespace; `None` if it has none, or there is no such tablespace any more.
+/// A tablespace as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Its OID: names change.
+    pub(super) oid: u32,
+    /// Its name.
+    pub(super) name: String,
+    /// Its options.
+    options: Vec<TablespaceOption>,
+}
+
+impl Found {
+    /// The tablespace of this name; `None` if there is none.
+    pub(super) async fn named(client: &impl GenericClient, name: &str) -> Result<Option<Found>> {
+        let condition = "t.spcname OPERATOR(pg_catalog.=) $1::pg_catalog.name";
+        Found::one(client, condition, (&name, Type::TEXT)).await
+    }
+
+    /// The tablespace with this OID; `None` if there is none any more.
+    pub(super) async fn of(client: &impl GenericClient, oid: u32) -> Result<Option<Found>> {
+        Found::one(client, "t.oid OPERATOR(pg_catalog.=) $1", (&oid, Type::OID)).await
+    }
+
+    async fn one(
+        client: &impl GenericClient,
+        condition: &str,
+        parameter: (&(dyn ToSql + Sync), Type),
+    ) -> Result<Option<Found>> {
+        let sql = format!(
+            "SELECT t.oid, t.spcname::pg_catalog.text, coalesce(t.spcoptions, '{{}}') \
+               FROM pg_catalog.pg_tablespace t WHERE {condition}"
+        );
+        let rows = client.query_typed(&sql, &[parameter]).await.map_err(server_error)?;
+        Ok(rows.first().map(|row| Found { oid: row.get(0), name: row.get(1), options: options(row.get(2)) }))
+    }
+
+    /// The value of an option, if it has that.
+    pub(super) fn option(&self, name: &str) -> Option<String> {
+        self.options.iter().find(|option| option.name == name).map(|option| option.value.clone())
+    }
+}
+
+/// The value of an option of a tablespace; `None` if it has none, or there is no such tablespace.
 pub(super) async fn option_of(
     client: &impl GenericClient,
     tablespace: &str,
     name: &str,
 ) -> Result<Option<String>> {
-    let rows = client
-        .query_typed(
-            "SELECT coalesce(t.spcoptions, '{}') FROM pg_catalog.pg_tablespace t \
-              WHERE t.spcname OPERATOR(pg_catalog.=) $1::pg_catalog.name",
-            &[(&tablespace, Type::TEXT)],
-        )
+    Ok(Found::named(client, tablespace).await?.and_then(|found| found.option(name)))
+}
+
+/// Makes a session one that may wait for a measurement, and in which nobody's names are taken for PostgreSQL's.
+///
+/// # Errors
+/// `server` where the statement fails.
+pub async fn prepare(client: &Client) -> Result<()> {
+    client
+        .batch_execute("SET search_path = pg_catalog, pg_temp; SET idle_session_timeout = 0")
         .await
-        .map_err(server_error)?;
-    let list = rows.first().map(|row| options(row.get(0))).unwrap_or_default();
-    Ok(list.into_iter().find(|option| option.name == name).map(|option| option.value))
+        .map_err(server_error)
 }
 
 /// The directory of a tablespace that the server's account may write into: within a location, that of the version.

@@ -28,7 +28,7 @@ pub(super) fn advised(context: &Context<'_>, workers: Option<u32>) -> Option<u32
 }
 
 fn as_good_is(context: &Context<'_>) -> f64 {
-    if context.verdict.class.capped() { AS_GOOD_CAPPED } else { AS_GOOD }
+    if context.verdict.class == Class::IopsCapped { AS_GOOD_CAPPED } else { AS_GOOD }
 }
 
 /// For each distance how many times longer than at the best distance the scans take that suffer most from it.
@@ -38,7 +38,8 @@ fn costs(context: &Context<'_>, workers: Option<u32>) -> Option<Vec<(u32, f64)>>
     let densities = densities(context, workers);
     let measured: BTreeSet<u32> =
         context.measured.replays.iter().map(|one| one.ahead).filter(|one| CANDIDATES.contains(one)).collect();
-    let candidates: &[u32] = if context.verdict.class.capped() { &CANDIDATES_CAPPED } else { &CANDIDATES };
+    let candidates: &[u32] =
+        if context.verdict.class == Class::IopsCapped { &CANDIDATES_CAPPED } else { &CANDIDATES };
     let candidates = candidates.iter().copied().filter(|one| measured.contains(one));
     let costs: Vec<(u32, f64)> = candidates
         .filter_map(|concurrency| {
@@ -77,7 +78,7 @@ fn densities(context: &Context<'_>, workers: Option<u32>) -> Vec<f64> {
         context.measured.replays.iter().map(|one| one.density).filter(|density| *density < 0.9).collect();
     densities.sort_by(f64::total_cmp);
     densities.dedup();
-    if context.verdict.class.capped() {
+    if context.verdict.class == Class::IopsCapped {
         let pays = |density: &f64| {
             let page = model.page_us(*density, ReadAhead { mechanism, concurrency: 16 });
             page.is_some_and(|page| page * density <= sequential)
@@ -178,7 +179,7 @@ fn why(context: &Context<'_>, setting: &str, holds: u32, advised: u32, workers: 
         why +=
             "; 1 is slower than none at all, because advice for one page keeps the kernel from reading ahead";
     }
-    if context.verdict.class.capped() {
+    if context.verdict.class == Class::IopsCapped {
         why += "; more in flight gives nothing on a capped storage";
     }
     if let Some(most) = context.server.io_max_concurrency.filter(|most| *most < advised) {

@@ -83,6 +83,7 @@ fn report(measured: Measured, version_num: u32, concurrency: &str) -> Report {
         server: Some(server),
         targets: vec![target],
         notes: Vec::new(),
+        applied: None,
     }
 }
 
