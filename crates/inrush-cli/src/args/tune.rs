@@ -25,7 +25,7 @@ pub enum TuneCommand {
 /// storage it is, and what that means for effective_io_concurrency, maintenance_io_concurrency, io_workers, io_method,
 /// random_page_cost and the device's read-ahead. Nothing is changed without --apply.
 ///
-/// It is to run on the server's machine, as its account (`sudo -u postgres inrush tune io`), or as anybody with --path
+/// It is to run on the server's machine, as its account (`sudo -u postgres inrush tune io --to dbname=postgres`), or as anybody with --path
 /// to a directory on the same file system; never as root of necessity. From another machine the server's own scans are
 /// measured, on a table that is large and cold enough, or it says that it cannot tell.
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use tokio_postgres::Client;
 
 /// How a probe can be had where this account cannot make one.
-const ON_THE_MACHINE: &str = "On the server's machine its account can measure (`sudo -u postgres inrush tune io`), and \
+const ON_THE_MACHINE: &str = "On the server's machine its account can measure (`sudo -u postgres inrush tune io --to dbname=postgres`), and \
                               anybody with --path to a directory on the same file system.";
 
 /// What is wanted.
