@@ -177,7 +177,10 @@ fn not_in_effect(
     let names: Vec<&str> = applied.not_applied.iter().map(|one| one.setting).collect();
     let fact = match error {
         Some(error) => error.fact().to_owned(),
-        None => format!("role {} may not set {}", facts.role, names.join(", ")),
+        None => match applied.not_applied.iter().find_map(|one| one.obstacle.as_ref().filter(|_| one.may)) {
+            Some(obstacle) => format!("not set: {}: {obstacle}", names.join(", ")),
+            None => format!("role {} may not set {}", facts.role, names.join(", ")),
+        },
     };
     let lines: Vec<&str> =
         applied.not_applied.iter().flat_map(|one| &one.lines).map(String::as_str).collect();

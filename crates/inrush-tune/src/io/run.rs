@@ -205,7 +205,12 @@ pub async fn server(
             };
             let mut judged = advice::judge(&context);
             if known.is_none() {
-                judged.advice.iter_mut().for_each(|one| one.applied = false);
+                let unseen = format!(
+                    "whether {} is on the storage of tablespace {} cannot be seen by this role from here",
+                    measured.storage.directory, space.tablespace.name
+                );
+                let own = judged.advice.iter_mut().filter(|one| one.applied && one.obstacle.is_none());
+                own.for_each(|one| one.obstacle = Some(unseen.clone()));
             }
             fill(&mut target, judged);
         }
