@@ -2,7 +2,7 @@
 
 use crate::c4::goals::{beside, judge};
 use crate::c4::{Job, Record, Turn};
-use crate::render::{Table, end_of_notes, facts_of_host, grouped, markdown, terminal, words};
+use crate::render::{Table, end_of_notes, facts_of_host, facts_tables_notes, grouped, terminal, words};
 use std::fmt::Write as _;
 
 /// For a terminal.
@@ -18,7 +18,7 @@ pub fn text(record: &Record) -> String {
 /// Its part of the README of a directory of records.
 pub fn section(name: &str, record: &Record) -> String {
     let case = &record.case;
-    let mut out = format!("\n## {}: {} ([{name}]({name}))\n\n", case.name, case.about);
+    let out = format!("\n## {}: {} ([{name}]({name}))\n\n", case.name, case.about);
     let mut facts = facts_of_host(&record.began, &record.command, &record.host);
     facts.push((
         "set up".to_owned(),
@@ -34,19 +34,7 @@ pub fn section(name: &str, record: &Record) -> String {
         let all: Vec<_> = extensions.chain([here.to_owned()]).chain(settings).collect();
         facts.push((node.name.clone(), format!("PostgreSQL {}, {}", node.version, all.join(", "))));
     }
-    for (key, value) in facts {
-        let value = if key == "command" { format!("`{value}`") } else { value };
-        let _ = writeln!(out, "- {key}: {value}");
-    }
-    out += &markdown(&tables(record));
-    let notes = notes(record);
-    if !notes.is_empty() {
-        out.push('\n');
-        for note in notes {
-            let _ = writeln!(out, "- {note}");
-        }
-    }
-    out
+    out + &facts_tables_notes(facts, &tables(record), &notes(record))
 }
 
 /// A turn that has just ended.

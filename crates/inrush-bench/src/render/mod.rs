@@ -126,6 +126,23 @@ fn facts(record: &Record) -> Vec<(String, String)> {
     facts
 }
 
+/// The section of a kept run below its heading: facts, tables, notes.
+pub(crate) fn facts_tables_notes(facts: Vec<(String, String)>, tables: &[Table], notes: &[String]) -> String {
+    let mut out = String::new();
+    for (key, value) in facts {
+        let value = if key == "command" { format!("`{value}`") } else { value };
+        let _ = writeln!(out, "- {key}: {value}");
+    }
+    out += &markdown(tables);
+    if !notes.is_empty() {
+        out.push('\n');
+        for note in notes {
+            let _ = writeln!(out, "- {note}");
+        }
+    }
+    out
+}
+
 /// When, how and on what machine.
 pub(crate) fn facts_of_host(began: &str, command: &str, host: &Host) -> Vec<(String, String)> {
     let memory = host.memory.map_or("unknown".to_owned(), |m| format!("{} GiB", m >> 30));
