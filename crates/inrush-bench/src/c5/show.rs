@@ -128,7 +128,9 @@ fn scans<'r>(record: &'r Record, rung: &'r Rung, query: Query) -> Option<Table> 
         row("ms", &|turns| median(turns.iter().map(|turn| turn.seconds).collect()).map(millis));
         row("spread %", &|turns| {
             let values: Vec<f64> = turns.iter().map(|turn| turn.seconds).collect();
-            inrush_tune::io::measured::spread(&values).map(|spread| format!("{:.0}", spread * 100.0))
+            let middle = median(values.clone()).filter(|middle| values.len() > 1 && *middle > 0.0)?;
+            let farthest = values.iter().map(|value| (value - middle).abs()).fold(0.0, f64::max);
+            Some(format!("{:.0}", farthest / middle * 100.0))
         });
         #[allow(clippy::cast_precision_loss)] // reads of a query
         row("reads", &|turns| {
