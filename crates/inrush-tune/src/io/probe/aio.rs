@@ -95,8 +95,9 @@ impl Aio {
             while in_flight > 0 && !wanted.is_over() {
                 let mut events = [Event::default(); MOST];
                 let count = self.reap(&mut events)?;
+                // All of them before any is looked at: after an error nobody comes back to the others.
+                in_flight -= count;
                 for event in &events[..count] {
-                    in_flight -= 1;
                     if event.result != PAGE as i64 {
                         return Err(failure(event.result));
                     }
@@ -119,7 +120,11 @@ impl Aio {
         // Nothing may be on its way into the buffers when the next measurement begins, whatever happened.
         while in_flight > 0 {
             let mut events = [Event::default(); MOST];
-            in_flight -= self.reap(&mut events)?;
+            match self.reap(&mut events) {
+                Ok(count) => in_flight -= count,
+                // What went wrong first says more.
+                Err(error) => return Err(outcome.err().unwrap_or(error)),
+            }
         }
         outcome.map(|()| slice)
     }
@@ -230,6 +235,34 @@ mod tests {
     #[test]
     fn forms_of_the_kernel_have_their_size() {
         assert_eq!((size_of::<Request>(), size_of::<Event>()), (64, 32));
+    }
+
+    #[test]
+    fn reads_that_fail_in_the_middle_of_many_end_it_with_the_error() {
+        let mut file = tempfile::Builder::new().tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        io::Write::write_all(&mut file, &vec![1; 64 * 8192]).unwrap();
+        let (done, outcome) = std::sync::mpsc::channel();
+        // In a thread of its own: what never ends is to be seen.
+        std::thread::spawn(move || {
+            // The last 200 are past the end, at once or behind some that are not.
+            for first in [64, 0] {
+                let pages: Vec<u32> = (first..264).collect();
+                let mut aio = Aio::new().unwrap();
+                let ended = std::sync::atomic::AtomicBool::new(false);
+                let until = Instant::now() + Duration::from_secs(1);
+                let wanted = Wanted { depth: 32, pages: &pages, until, ended: &ended };
+                let failed = aio.read(file.as_file(), &wanted).map_err(|error| error.kind());
+                // It can be used again: nothing of the failed one is counted as new.
+                let until = Instant::now() + Duration::from_secs(10);
+                let wanted = Wanted { depth: 4, pages: &pages[..0], until, ended: &ended };
+                let again = aio.read(file.as_file(), &wanted).map(|slice| slice.latencies.len());
+                done.send((failed.map(|_| ()), again.ok())).unwrap();
+            }
+        });
+        for _ in 0..2 {
+            let seen = outcome.recv_timeout(Duration::from_secs(60)).expect("it goes on for ever");
+            assert_eq!(seen, (Err(io::ErrorKind::UnexpectedEof), Some(0)));
+        }
     }
 
     #[test]
