@@ -5,7 +5,7 @@ use super::budget::{Halt, Limit};
 use super::scratch::Aligned;
 use super::{Run, threads};
 use crate::io::measured::{Depth, Engine, PAGE, Sequential, Tail, median};
-use inrush_core::{Code, Error};
+use inrush_core::{Code, Error, Result};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -76,9 +76,9 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    fn read(&mut self, file: &std::fs::File, wanted: &Wanted<'_>) -> io::Result<Slice> {
+    fn read(&mut self, file: &std::fs::File, wanted: &Wanted<'_>) -> Result<Slice> {
         match self {
-            Reader::Aio(aio) => aio.read(file, wanted),
+            Reader::Aio(aio) => aio.read(file, wanted).map_err(|error| unreadable(&error)),
             Reader::Threads => threads::read(file, wanted),
         }
     }
@@ -104,6 +104,8 @@ pub(super) fn choose(run: &mut Run<'_>) -> Result<Reader, Halt> {
             Ok(slice) => into.extend(slice.iops()),
             // A file system that cannot do one of them: the other is left.
             Err(Halt::Failed(_)) if turn => return Ok(Reader::Threads),
+            // An account that may have no more threads; the kernel's reads have worked by now.
+            Err(Halt::Failed(_)) => return Ok(aio),
             Err(halt) => return Err(halt),
         }
     }
@@ -123,7 +125,7 @@ fn slice(
     let Limit { until, bytes } = run.budget.limit(seconds, bytes);
     let pages = run.order.take(usize::try_from(bytes / PAGE).unwrap_or(usize::MAX));
     let wanted = Wanted { depth, pages: &pages, until, ended: run.ended };
-    let slice = reader.read(run.scratch.direct(), &wanted).map_err(|error| unreadable(&error))?;
+    let slice = reader.read(run.scratch.direct(), &wanted)?;
     run.budget.asked(slice.latencies.len() as u64 * PAGE);
     // What an interruption has cut short is no measurement.
     if run.budget.is_ended() {
