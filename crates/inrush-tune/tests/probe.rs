@@ -257,6 +257,32 @@ fn an_ordinary_account_may_measure_where_it_may_write() {
 }
 
 #[test]
+fn an_account_without_more_threads_is_measured_by_the_kernel() {
+    let _alone = alone();
+    let tools = ["timeout", "prlimit"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok());
+    if !rustix::process::geteuid().is_root() || !tools {
+        eprintln!("SKIPPED: root, timeout and prlimit are needed to limit what another account may do");
+        return;
+    }
+    let directory = directory();
+    let program = directory.path().join("program");
+    fs::copy("/proc/self/exe", &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let theirs = directory.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    ServerUser::get().own(&theirs).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["60", "prlimit", "--nproc=1"]).arg(&program);
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
+    command.env("INRUSH_TEST_PROBE", &theirs).current_dir("/");
+    let output = ServerUser::get().run(&mut command).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("MEASURED"), "{:?}: {said}", output.status);
+}
+
+#[test]
 fn what_is_in_memory_or_no_directory_is_refused() {
     let error = probe(&Plan::new("/no/such/directory")).unwrap_err();
     assert_eq!(error.code(), Code::Usage);
@@ -316,10 +342,15 @@ fn a_small_file_system_is_refused_with_figures() {
 #[test]
 fn a_file_system_that_cannot_be_written_is_refused() {
     let _alone = alone();
-    let Some(small) = Small::make(2000, "mkfs.ext4", "loop,ro") else { return };
-    let error = probe(&Plan::new(small.at.path())).unwrap_err();
-    assert_eq!(error.code(), Code::Output);
-    assert!(error.fact().contains("Read-only") && error.hint_text().is_some(), "{error}");
+    // Also where there would not be room.
+    for mib in [2000, 100] {
+        let Some(small) = Small::make(mib, "mkfs.ext4", "loop,ro") else { return };
+        let error = probe(&Plan::new(small.at.path())).unwrap_err();
+        assert_eq!(error.code(), Code::Output);
+        assert!(error.fact().contains("Read-only") && error.hint_text().is_some(), "{error}");
+    }
+    let error = probe(&Plan::new("/proc/1")).unwrap_err();
+    assert!(error.fact().starts_with("no scratch file can be written in /proc/1"), "{error}");
 }
 
 #[test]

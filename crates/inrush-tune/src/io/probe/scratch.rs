@@ -45,8 +45,9 @@ impl Scratch {
         budget: &Budget<'_>,
         wrote: &mut dyn FnMut(f64) -> Result<(), Halt>,
     ) -> Result<Scratch, Halt> {
-        let bytes = affordable(directory, bytes)?;
+        // First whether anything can be written at all: room is not what a file system lacks that is read-only.
         let file = open(directory)?;
+        let bytes = affordable(directory, bytes)?;
         let direct = reopen(&file, OFlags::DIRECT).map_err(|error| no_direct(directory, &error))?;
         // Known before anything is written whether there is room, and in one piece where it can be.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
@@ -179,6 +180,12 @@ impl Aligned {
 /// Bytes that a scratch file may have: one hundredth of what is free.
 fn affordable(directory: &Path, wanted: u64) -> Result<u64> {
     let stat = rustix::fs::statvfs(directory).map_err(|error| unwritable(directory, &error.into()))?;
+    if stat.f_blocks == 0 {
+        let fact = format!("the file system of {} does not tell how much of it is free", directory.display());
+        return Err(Error::new(Code::Output, fact).hint(
+            "At most one hundredth of the free space is used: name a directory of a file system that tells it.",
+        ));
+    }
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let most = wanted.min(MOST_SCRATCH_BYTES).min(free / 100);
     if most < LEAST_SCRATCH_BYTES {
