@@ -5,7 +5,7 @@ mod curves;
 mod settings;
 
 use super::measured::{Engine, Measured};
-use super::report::{Report, Server, Target};
+use super::report::{Applied, Report, Server, Target};
 use super::verdict::Class;
 use inrush_page::frame::CHARTS;
 use inrush_page::{Column, Frame, Text, duration, figure, grouped, megabytes, page, percent, table, text};
@@ -61,6 +61,9 @@ impl Report {
         }
         if let Some(server) = &self.server {
             facts_of_server(out, server);
+        }
+        if let Some(applied) = &self.applied {
+            set(out, applied);
         }
         if !self.notes.is_empty() {
             out.push_str("<section>\n<h2>Notes</h2>\n");
@@ -245,6 +248,28 @@ fn figures(out: &mut String, known: &[(&str, Option<String>)]) {
         }
     }
     out.push_str("</dl>\n");
+}
+
+/// What --apply has set.
+fn set(out: &mut String, applied: &Applied) {
+    out.push_str("<section>\n<h2>What was set</h2>\n");
+    let mut said: Vec<String> = applied
+        .changes
+        .iter()
+        .map(|change| match &change.overruled {
+            None => format!("{}: {} -> {}", change.setting, change.before, change.value),
+            Some(why) => {
+                format!("{}: set to {}, and {} is in effect: {why}", change.setting, change.value, change.now)
+            }
+        })
+        .collect();
+    said.extend(applied.not_applied.iter().map(|one| format!("{}: not set", one.setting)));
+    said.extend(applied.why.clone());
+    if said.is_empty() {
+        said.push("nothing".to_owned());
+    }
+    list(out, &said);
+    out.push_str("</section>\n");
 }
 
 fn list(out: &mut String, items: &[String]) {

@@ -1,9 +1,10 @@
 use super::super::advice::{Context, SystemSetting, Tablespace, judge};
 use super::super::made_up::{capped, local, slow};
 use super::super::measured::{Engine, Measured, Mechanism, Stop, StopReason, Storage, Tail};
-use super::super::report::{Before, Report, Server, TablespaceOption, Target, VERSION};
+use super::super::report::{Applied, Before, Report, Server, TablespaceOption, Target, VERSION};
 use super::super::verdict::Verdict;
 use super::{capital, prose, sentence};
+use crate::advise::apply::Change;
 use roxmltree::{Document, Node, ParsingOptions};
 
 /// The page as a strict parser sees it.
@@ -85,6 +86,28 @@ fn report(measured: Measured, version_num: u32, concurrency: &str) -> Report {
         notes: Vec::new(),
         applied: None,
     }
+}
+
+#[test]
+fn a_page_says_what_was_set() {
+    let mut report = report(local(), 150_018, "1");
+    assert!(!report.html().contains("What was set"));
+    let not_applied = report.targets[0].advice.split_off(1);
+    report.applied = Some(Applied {
+        changes: vec![Change {
+            setting: "effective_io_concurrency of tablespace <one>".into(),
+            before: "1".into(),
+            value: "128".into(),
+            now: "128".into(),
+            overruled: None,
+        }],
+        not_applied,
+        why: Some("role app may not".into()),
+    });
+    let page = report.html();
+    assert!(page.contains("tablespace &lt;one&gt;: 1 -&gt; 128"), "{page}");
+    assert!(page.contains("not set") && page.contains("ole app may not"), "{page}");
+    roxmltree::Document::parse(&page.replace("<!DOCTYPE html>", "")).expect("well-formed");
 }
 
 #[test]
