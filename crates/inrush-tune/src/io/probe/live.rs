@@ -2,16 +2,12 @@
 //! of the server's sessions wait for I/O. Each is compared with the quiet moments between the measurements.
 
 use super::budget::counted;
-use inrush_core::{Code, Error, Result};
-use inrush_sink::connect::connect;
+use super::sessions::Session;
+use inrush_core::Result;
 use inrush_sink::conninfo::ConnInfo;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Foreign reads and writes a second that are traffic; fewer are noise.
 const TRAFFIC: f64 = 50.0;
@@ -19,9 +15,6 @@ const TRAFFIC: f64 = 50.0;
 const EXPECTED: f64 = 20.0;
 /// Looks at the server's sessions before their mean says something.
 const LOOKS: u32 = 4;
-/// Between two looks at the server's sessions: so short that most measurements have enough of them, and the next depth
-/// is not begun before it is known how this one was borne.
-const EVERY: Duration = Duration::from_millis(20);
 /// How many quiet moments count together.
 const MOMENTS: usize = 8;
 
@@ -69,20 +62,29 @@ pub(super) enum Judged {
     Unknown,
     /// They do: with figures, for people.
     Suffering(String),
+    /// Traffic that flowed before was missed. Others suffer if it comes back when nothing is measured; else it has ended
+    /// by itself.
+    Missed {
+        /// Reads and writes a second before.
+        before: f64,
+        /// With figures, for people.
+        text: String,
+    },
 }
 
 /// Compares what others did during measurements with what they do in quiet moments.
 pub(super) fn judge(quiet: &Window, during: &Window) -> Judged {
-    let mut unknown = false;
+    let (mut unknown, mut missed) = (false, None);
     if let (Some(before), Some(now)) = (quiet.rate(), during.rate())
         && before > TRAFFIC
     {
         if before * during.seconds < EXPECTED {
             unknown = true;
         } else if now < before / 2.0 {
-            return Judged::Suffering(format!(
+            let text = format!(
                 "others got {now:.0} reads and writes a second through, where they had {before:.0} before"
-            ));
+            );
+            missed = Some(Judged::Missed { before, text });
         }
     }
     if let Some(before) = quiet.mean() {
@@ -96,7 +98,7 @@ pub(super) fn judge(quiet: &Window, during: &Window) -> Judged {
             Some(_) => {}
         }
     }
-    if unknown { Judged::Unknown } else { Judged::Well }
+    missed.unwrap_or(if unknown { Judged::Unknown } else { Judged::Well })
 }
 
 /// What the device and this process have done so far.
@@ -190,7 +192,7 @@ impl Watch {
 
     /// Why the server can no longer be watched.
     pub(super) fn lost(&self) -> Option<String> {
-        self.session.as_ref().and_then(|session| session.seen().lost.clone())
+        self.session.as_ref().and_then(Session::lost)
     }
 
     /// A moment that a window begins at.
@@ -254,14 +256,27 @@ impl Watch {
     pub(super) fn judge(&mut self) -> Judged {
         let mut quiet = Window::default();
         self.moments.iter().for_each(|moment| quiet.add(moment));
-        // Traffic in bursts (write-back, a build) pauses by itself: only what flowed in the calmest moment, too, is missed.
-        let calmest = self.moments.iter().filter_map(Window::rate).min_by(f64::total_cmp);
-        quiet.foreign = calmest.map(|rate| rate * quiet.seconds);
+        quiet.foreign = self.calmest().map(|rate| rate * quiet.seconds);
         let judged = judge(&quiet, &self.during);
         if judged != Judged::Unknown {
             self.during = Window::default();
         }
         judged
+    }
+
+    /// Foreign reads and writes a second in the calmest quiet moment. Traffic in bursts (write-back, a build) pauses by
+    /// itself: only what flowed then, too, is missed.
+    fn calmest(&self) -> Option<f64> {
+        self.moments.iter().filter_map(Window::rate).min_by(f64::total_cmp)
+    }
+
+    /// Whether what was missed has ended by itself: it does not flow in the quiet moments either, which began afresh
+    /// after it was missed, or not half of it.
+    pub(super) fn ended_by_itself(&self, judged: &Judged) -> bool {
+        match judged {
+            Judged::Missed { before, .. } => self.calmest().is_none_or(|rate| rate < before / 2.0),
+            Judged::Well | Judged::Unknown | Judged::Suffering(_) => false,
+        }
     }
 }
 
@@ -269,149 +284,14 @@ impl Watch {
 #[derive(Debug)]
 pub(super) struct Begin(Mark);
 
-/// Sessions of the server that wait for I/O, other than the one that asks. Background processes are left out: with
-/// io_method = worker those read for sessions, which wait meanwhile.
-const LOOK: &str = "
-    SELECT count(*) FILTER (WHERE wait_event_type OPERATOR(pg_catalog.=) 'IO')
-      FROM pg_catalog.pg_stat_activity
-     WHERE pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
-       AND backend_type OPERATOR(pg_catalog.=) 'client backend' AND state OPERATOR(pg_catalog.=) 'active'";
-
-/// Whether sessions of other roles show what they do.
-const ALL: &str = "SELECT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
-
-/// Looks at a server's sessions, in a thread of its own.
-#[derive(Debug)]
-struct Session {
-    seen: Arc<Mutex<Seen>>,
-    /// Whether sessions of all roles are seen.
-    all: bool,
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    looks: VecDeque<(Instant, u32)>,
-    lost: Option<String>,
-}
-
-impl Seen {
-    /// So many sessions wait now.
-    fn saw(&mut self, waiting: u32) {
-        self.looks.push_back((Instant::now(), waiting));
-        // Those of a quarter of a minute or more: no window is longer.
-        if self.looks.len() > 2000 {
-            self.looks.pop_front();
-        }
-    }
-}
-
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Session {
-    /// Connects, and begins to look.
-    fn open(info: &ConnInfo) -> Result<Session> {
-        let (seen, over) = (Arc::new(Mutex::<Seen>::default()), Arc::new(AtomicBool::new(false)));
-        let (ready, is_ready) = sync_channel(1);
-        let thread = {
-            let (info, seen, over) = (info.clone(), Arc::clone(&seen), Arc::clone(&over));
-            std::thread::Builder::new().name("live".to_owned()).spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                match runtime {
-                    Ok(runtime) => runtime.block_on(look(&info, &seen, &over, &ready)),
-                    Err(error) => {
-                        let _ = ready.send(Err(Error::new(Code::Connect, error.to_string())));
-                    }
-                }
-            })
-        };
-        let thread = thread.map_err(|error| {
-            Error::new(Code::Connect, format!("no thread can be made to watch the server: {error}"))
-                .hint("Allow this account more processes, or measure without a server.")
-        })?;
-        let mut session = Session { seen, all: false, over, thread: Some(thread) };
-        match is_ready.recv_timeout(Duration::from_secs(30)) {
-            Ok(Ok(all)) => {
-                session.all = all;
-                Ok(session)
-            }
-            Ok(Err(error)) => Err(error),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                Err(Error::new(Code::Connect, "the server that is to be watched does not answer")
-                    .hint("Measure without a server, or when it answers."))
-            }
-        }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        lock(&self.seen)
-    }
-
-    /// Looks in some time, and how many waited in all of them together.
-    fn between(&self, from: Instant, to: Instant) -> (u32, u32) {
-        let seen = self.seen();
-        let mut sums = (0, 0);
-        for (_, waiting) in seen.looks.iter().filter(|(at, _)| (from..=to).contains(at)) {
-            sums.0 += 1;
-            sums.1 += waiting;
-        }
-        sums
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.over.store(true, Relaxed);
-        // Not waited for when it hangs in a server that does not answer: it holds nothing but its connection.
-        if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished) {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Looks until it is over or the server is lost.
-async fn look(info: &ConnInfo, seen: &Mutex<Seen>, over: &AtomicBool, ready: &SyncSender<Result<bool>>) {
-    let opened = async {
-        let connected = connect(info, "inrush tune").await?;
-        let asked = async {
-            let all = connected.client.query_one(ALL, &[]).await?.try_get::<_, bool>(0)?;
-            Ok((connected.client.prepare(LOOK).await?, all))
-        };
-        match asked.await {
-            Ok((statement, all)) => Ok((connected, statement, all)),
-            Err(error) => Err(connected.failure(&error).into_error()),
-        }
-    };
-    let (connected, statement, all) = match opened.await {
-        Ok(opened) => opened,
-        Err(error) => {
-            let _ = ready.send(Err(error));
-            return;
-        }
-    };
-    let _ = ready.send(Ok(all));
-    while !over.load(Relaxed) {
-        let answer = connected.client.query_one(&statement, &[]).await;
-        match answer.and_then(|row| row.try_get::<_, i64>(0)) {
-            Ok(waiting) => lock(seen).saw(u32::try_from(waiting).unwrap_or(u32::MAX)),
-            Err(error) => {
-                lock(seen).lost = Some(connected.failure(&error).error().fact().to_owned());
-                return;
-            }
-        }
-        tokio::time::sleep(EVERY).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use inrush_core::Code;
     use inrush_testkit::{Postgres, ServerOptions, StopMode, require_server};
     use rustix::process::{Pid, Signal};
     use std::process::Stdio;
+    use std::time::Duration;
 
     fn traffic(seconds: f64, foreign: f64) -> Window {
         Window { seconds, foreign: Some(foreign), ..Window::default() }
@@ -424,7 +304,7 @@ mod tests {
     #[test]
     fn others_whose_traffic_falls_below_half_suffer() {
         let quiet = traffic(2.0, 2000.0);
-        assert!(matches!(judge(&quiet, &traffic(1.0, 490.0)), Judged::Suffering(text)
+        assert!(matches!(judge(&quiet, &traffic(1.0, 490.0)), Judged::Missed { before: 1000.0, text }
             if text.contains("490") && text.contains("1000")));
         assert_eq!(judge(&quiet, &traffic(1.0, 510.0)), Judged::Well);
         // So short that hardly any was to be expected.
@@ -452,7 +332,10 @@ mod tests {
         let slow = Window { looks: 10, waiting: 30, ..traffic(0.5, 600.0) };
         assert!(matches!(judge(&quiet, &slow), Judged::Suffering(text) if text.contains("3.0 sessions")));
         let starved = Window { looks: 2, waiting: 0, ..traffic(0.5, 100.0) };
-        assert!(matches!(judge(&quiet, &starved), Judged::Suffering(text) if text.contains("200")));
+        assert!(matches!(judge(&quiet, &starved), Judged::Missed { text, .. } if text.contains("200")));
+        // Sessions that wait need no confirmation, whatever the traffic says.
+        let both = Window { looks: 10, waiting: 30, ..traffic(0.5, 0.0) };
+        assert!(matches!(judge(&quiet, &both), Judged::Suffering(text) if text.contains("3.0 sessions")));
         let unseen = Window { looks: 2, waiting: 0, ..traffic(0.5, 600.0) };
         assert_eq!(judge(&quiet, &unseen), Judged::Unknown);
     }
@@ -461,9 +344,26 @@ mod tests {
     fn traffic_that_pauses_by_itself_is_not_missed() {
         let steady = [traffic(0.25, 250.0), traffic(0.25, 260.0), traffic(0.25, 240.0)];
         let during = traffic(0.5, 100.0);
-        assert!(matches!(Watch::of_windows(&steady, during).judge(), Judged::Suffering(_)));
+        assert!(matches!(Watch::of_windows(&steady, during).judge(), Judged::Missed { .. }));
         let bursts = [traffic(0.25, 5000.0), traffic(0.25, 60.0), traffic(0.25, 3000.0)];
         assert_eq!(Watch::of_windows(&bursts, traffic(0.5, 100.0)).judge(), Judged::Well);
+    }
+
+    #[test]
+    fn traffic_that_is_missed_must_come_back_for_others_to_suffer() {
+        let judged = judge(&traffic(1.0, 160.0), &traffic(0.5, 0.0));
+        assert!(
+            matches!(&judged, Judged::Missed { text, .. } if text.contains("had 160 before")),
+            "{judged:?}"
+        );
+        let ended = |quiet: &[Window]| Watch::of_windows(quiet, Window::default()).ended_by_itself(&judged);
+        assert!(!ended(&[traffic(0.25, 40.0), traffic(0.25, 21.0)]));
+        assert!(ended(&[traffic(0.25, 0.0), traffic(0.25, 0.0)]));
+        // Another burst is not what flowed all the time.
+        assert!(ended(&[traffic(0.25, 400.0), traffic(0.25, 5.0)]));
+        // Sessions that wait are no traffic.
+        let waiting = judge(&waits(20, 0), &waits(10, 10));
+        assert!(!Watch::of_windows(&[traffic(0.25, 0.0)], Window::default()).ended_by_itself(&waiting));
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod replay;
 #[cfg(target_os = "linux")]
 mod scratch;
 #[cfg(target_os = "linux")]
+mod sessions;
+#[cfg(target_os = "linux")]
 mod steps;
 #[cfg(target_os = "linux")]
 mod stream;

@@ -157,7 +157,8 @@ impl Run<'_> {
     }
 
     /// Measures, and looks whether live queries suffered. If they did there is a pause, and the same once more; if they
-    /// suffer again the probe ends. What was measured while they did is not kept: it is slower, too.
+    /// suffer again the probe ends. What was measured while they did is not kept: it is slower, too. Traffic that is not
+    /// there in the pause either has ended by itself.
     pub(super) fn watched<T>(
         &mut self,
         mut measure: impl FnMut(&mut Self) -> Result<T, Halt>,
@@ -170,21 +171,35 @@ impl Run<'_> {
             self.watched = Instant::now();
         }
         let (out, judged) = self.judged(&mut measure)?;
-        if !matches!(judged, Judged::Suffering(_)) {
+        if matches!(judged, Judged::Well | Judged::Unknown) {
             return Ok(out);
         }
         // Compared with what they do in this pause: what has changed for another reason has changed there, too.
         quiet(&self.budget, &mut self.watch, RELIEF, true)?;
         self.watched = Instant::now();
+        if self.watch.ended_by_itself(&judged) {
+            return Ok(out);
+        }
         let mut again = self.judged(&mut measure)?;
         for _ in 1..AGAIN {
             if again.1 == Judged::Unknown {
                 again = self.judged(&mut measure)?;
             }
         }
-        match again {
-            (_, Judged::Suffering(text)) => Err(Halt::stop(StopReason::LiveQueries, text)),
-            (out, Judged::Well | Judged::Unknown) => Ok(out),
+        let (out, judged) = again;
+        if matches!(judged, Judged::Missed { .. }) {
+            // A burst may have come just in the pause: traffic that suffers is there in the next one, too.
+            quiet(&self.budget, &mut self.watch, RELIEF, true)?;
+            self.watched = Instant::now();
+            if self.watch.ended_by_itself(&judged) {
+                return Ok(out);
+            }
+        }
+        match judged {
+            Judged::Suffering(text) | Judged::Missed { text, .. } => {
+                Err(Halt::stop(StopReason::LiveQueries, text))
+            }
+            Judged::Well | Judged::Unknown => Ok(out),
         }
     }
 
@@ -208,8 +223,10 @@ impl Run<'_> {
 /// Looks whether live queries suffered while something was written. A pause the first time; the end the second.
 fn bear(budget: &Budget<'_>, watch: &mut Watch, suffered: &mut bool) -> Result<(), Halt> {
     match watch.judge() {
-        Judged::Suffering(text) if *suffered => Err(Halt::stop(StopReason::LiveQueries, text)),
-        Judged::Suffering(_) => {
+        Judged::Suffering(text) | Judged::Missed { text, .. } if *suffered => {
+            Err(Halt::stop(StopReason::LiveQueries, text))
+        }
+        Judged::Suffering(_) | Judged::Missed { .. } => {
             *suffered = true;
             quiet(budget, watch, RELIEF, true)
         }
@@ -268,8 +285,9 @@ mod tests {
     }
 
     /// Measures something that takes 0.3 seconds next to traffic of about 1000 writes a second, which stops while it is
-    /// measured as often as is said. Returns how often it was measured, and what came of it.
-    fn next_to_traffic(starved: u32) -> (u32, Result<u32, Halt>) {
+    /// measured as often as is said, and comes back after so many of them. Returns how often it was measured, and what came
+    /// of it.
+    fn next_to_traffic(starved: u32, back: u32) -> (u32, Result<u32, Halt>) {
         let directory = tempfile::Builder::new().tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let counters = directory.path().join("stat");
         let write = |writes: u64| {
@@ -318,8 +336,8 @@ mod tests {
                     paused && ended_at.is_none_or(|at| times != 2 || at.elapsed().as_secs_f64() > RELIEF);
                 stopped.store(times <= starved, Relaxed);
                 std::thread::sleep(Duration::from_millis(300));
-                // Between measurements it flows.
-                stopped.store(false, Relaxed);
+                // Between measurements it flows, unless it has ended by itself.
+                stopped.store(times <= starved && times > back, Relaxed);
                 ended_at = Some(Instant::now());
                 Ok(times)
             });
@@ -348,22 +366,31 @@ mod tests {
 
     #[test]
     fn traffic_that_goes_on_is_no_reason_to_stop() {
-        let (times, out) = next_to_traffic(0);
+        let (times, out) = next_to_traffic(0, u32::MAX);
         assert!(matches!(out, Ok(1)), "{times}: {out:?}");
     }
 
     #[test]
     fn traffic_that_suffers_once_has_a_pause_and_the_same_is_measured_again() {
-        let (times, out) = next_to_traffic(1);
+        let (times, out) = next_to_traffic(1, u32::MAX);
         assert!(matches!(out, Ok(2)), "{times}: {out:?}");
     }
 
     #[test]
     fn traffic_that_suffers_again_ends_the_probe() {
-        let (times, out) = next_to_traffic(u32::MAX);
+        let (times, out) = next_to_traffic(u32::MAX, u32::MAX);
         let Err(Halt::Stop(stop)) = out else { panic!("{times}: {out:?}") };
         assert_eq!((times, stop.reason), (2, StopReason::LiveQueries));
         assert!(stop.text.contains("reads and writes a second"), "{}", stop.text);
+    }
+
+    #[test]
+    fn traffic_that_ends_by_itself_is_no_reason_to_stop() {
+        let (times, out) = next_to_traffic(u32::MAX, 0);
+        assert!(matches!(out, Ok(1)), "{times}: {out:?}");
+        // Also where it was back for the pause.
+        let (times, out) = next_to_traffic(u32::MAX, 1);
+        assert!(matches!(out, Ok(2)), "{times}: {out:?}");
     }
 
     #[test]
