@@ -26,6 +26,19 @@ const AHEADS_OF_ALL: [u32; 4] = [0, 1, 16, 64];
 const SECONDS: f64 = 0.35;
 /// Shares of the bytes and of the seconds that are not given to replays, beside what the tail takes.
 const KEPT: (f64, f64) = (0.02, 0.1);
+/// Microseconds of a read alone from which on storage is slow: there is no time for all replays, so there are fewer.
+const SLOW_US: f64 = 2000.0;
+/// Values of effective_io_concurrency on slow storage.
+const SLOW_AHEADS: [u32; 6] = [0, 1, 4, 16, 64, 256];
+/// Shares of the pages on slow storage, those first that say most: where there are not enough seconds the others are
+/// left out.
+const SLOW_DENSITIES: [f64; 4] = [0.01, 0.5, 1.0, 0.1];
+/// Seconds of a replay on slow storage, in reads one after the other; and how many times longer it is with the quiet
+/// moments, and with what is on its way when it ends.
+const PACE: f64 = 20.0;
+const BETWEEN: f64 = 1.4;
+/// Fewest pages that say how long one takes.
+const LEAST: u64 = 16;
 /// Pages between two looks at what the kernel has counted.
 const LOOK: u64 = 32;
 
@@ -44,33 +57,86 @@ struct Job {
 /// All replays of these ways to read ahead, up and down, and once more where the two passes differ. What there is of
 /// them is kept whenever it ends.
 pub(super) fn replays(run: &mut Run<'_>, mechanisms: &[Mechanism]) -> Result<(), Halt> {
+    let pools = pools(mechanisms)?;
+    let slow = run.measured.latency_us().filter(|latency| *latency > SLOW_US);
+    let outcome = match slow {
+        Some(latency) => slowly(run, &pools, mechanisms, latency / 1e6),
+        None => quickly(run, &pools, mechanisms),
+    };
+    if slow.is_some() {
+        whole(&mut run.measured.replays, mechanisms);
+    }
+    let key = |one: &Replay| (one.mechanism, one.density, one.ahead);
+    run.measured.replays.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
+    outcome
+}
+
+/// The replays of one density.
+fn jobs(mechanisms: &[Mechanism], density: f64, aheads: &[u32]) -> Vec<Job> {
     let mut jobs = Vec::new();
     // Index scans read page by page in all versions.
     let plain = (!mechanisms.contains(&Mechanism::Advice)).then_some(Mechanism::Advice);
-    for density in DENSITIES {
-        for ahead in if density < 1.0 { &AHEADS[..] } else { &AHEADS_OF_ALL } {
-            let ahead = *ahead;
-            for mechanism in mechanisms.iter().chain(plain.as_ref().filter(|_| ahead == 0)) {
-                // Without advice the kernel reads ahead by itself where pages are dense: whole windows, of which a few
-                // must be seen.
-                let weight = if ahead == 0 && density > 0.2 { 4.0 } else { 1.0 };
-                jobs.push(Job { mechanism: *mechanism, density, ahead, weight });
-            }
+    for ahead in aheads.iter().copied() {
+        for mechanism in mechanisms.iter().chain(plain.as_ref().filter(|_| ahead == 0)) {
+            // Without advice the kernel reads ahead by itself where pages are dense: whole windows, of which a few must
+            // be seen.
+            let weight = if ahead == 0 && density > 0.2 { 4.0 } else { 1.0 };
+            jobs.push(Job { mechanism: *mechanism, density, ahead, weight });
         }
     }
-    let pools = pools(mechanisms)?;
-    let mut order: Vec<Job> = jobs.iter().chain(jobs.iter().rev()).copied().collect();
-    make(run, &pools, &order)?;
-    order.clear();
-    for job in jobs {
-        if run.measured.replays.iter().any(|one| is_of(one, &job) && apart(&one.passes)) {
-            order.push(job);
+    jobs
+}
+
+fn quickly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism]) -> Result<(), Halt> {
+    let aheads = |density: f64| if density < 1.0 { &AHEADS[..] } else { &AHEADS_OF_ALL };
+    let all: Vec<Job> =
+        DENSITIES.iter().flat_map(|density| jobs(mechanisms, *density, aheads(*density))).collect();
+    let order: Vec<Job> = all.iter().chain(all.iter().rev()).copied().collect();
+    make(run, pools, &order, None)?;
+    let differs = |job: &Job| run.measured.replays.iter().any(|one| is_of(one, job) && apart(&one.passes));
+    let order: Vec<Job> = all.iter().copied().filter(differs).collect();
+    make(run, pools, &order, None)
+}
+
+/// On slow storage: whole densities, what matters most first, as long as the seconds suffice; then all of them once more
+/// from the back, as far as there are seconds beside those of the tail. `latency`: seconds of a read.
+fn slowly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism], latency: f64) -> Result<(), Halt> {
+    let pace = latency * PACE;
+    let mut done: Vec<Job> = Vec::new();
+    for density in SLOW_DENSITIES {
+        let aheads = if density < 1.0 { &SLOW_AHEADS[..] } else { &AHEADS_OF_ALL };
+        let jobs = jobs(mechanisms, density, aheads);
+        if run.budget.left_seconds() < needed(jobs.len(), pace) {
+            break;
         }
+        make(run, pools, &jobs, Some(pace))?;
+        done.extend(jobs);
     }
-    make(run, &pools, &order)?;
-    let key = |one: &Replay| (one.mechanism, one.density, one.ahead);
-    run.measured.replays.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let tail = tail_for(run).unwrap_or_default().0;
+    for job in done.iter().rev() {
+        if run.budget.left_seconds() - tail < run.budget.seconds() * KEPT.1 + needed(1, pace) {
+            break;
+        }
+        make(run, pools, &[*job], Some(pace))?;
+    }
     Ok(())
+}
+
+/// Seconds that so many replays take on slow storage, with what lies between them.
+#[allow(clippy::cast_precision_loss)] // tens
+fn needed(replays: usize, pace: f64) -> f64 {
+    replays as f64 * pace * BETWEEN
+}
+
+/// Takes out the densities that a limit has cut short before anything was known of reads without and with little advice:
+/// a curve without its beginning misleads.
+#[allow(clippy::float_cmp)] // the constants above
+fn whole(replays: &mut Vec<Replay>, mechanisms: &[Mechanism]) {
+    let all: Vec<_> = replays.iter().map(|one| (one.mechanism, one.density, one.ahead)).collect();
+    replays.retain(|one| {
+        let has = |ahead| all.contains(&(one.mechanism, one.density, ahead));
+        !mechanisms.contains(&one.mechanism) || (has(0) && has(1))
+    });
 }
 
 /// Threads for those ways to read that have some, made once: to make them takes longer than some replays.
@@ -90,7 +156,8 @@ fn pools(mechanisms: &[Mechanism]) -> Result<Vec<Workers>, Halt> {
     Ok(pools)
 }
 
-fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job]) -> Result<(), Halt> {
+/// `pace`: seconds of each, if that is not what comes of dividing those that are left.
+fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job], pace: Option<f64>) -> Result<(), Halt> {
     let mut weight: f64 = jobs.iter().map(|job| job.weight).sum();
     let (tail_seconds, tail_bytes) = tail_for(run).unwrap_or_default();
     let kept_seconds = run.budget.seconds() * KEPT.1 + tail_seconds;
@@ -108,7 +175,10 @@ fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job]) -> Result<(), Halt> 
         // at most 2 GB
         let bytes = (left as f64 * job.weight / weight.max(job.weight)) as u64;
         weight -= job.weight;
-        let page_us = run.watched(|run| replay(run, pools, job, seconds.min(SECONDS), bytes))?;
+        let page_us = run.watched(|run| {
+            let least = if pace.is_some() { LEAST } else { 0 };
+            replay(run, pools, job, pace.unwrap_or(seconds.min(SECONDS)), (bytes, least))
+        })?;
         let Some(page_us) = page_us else { continue };
         let all = &mut run.measured.replays;
         match all.iter_mut().find(|one| is_of(one, job)) {
@@ -138,13 +208,14 @@ fn named(mechanism: Mechanism) -> String {
     }
 }
 
-/// One replay; microseconds for each page, `None` if too few were read.
+/// One replay; microseconds for each page, `None` if too few were read. It ends after so many bytes, or so many seconds:
+/// four times as many where the least number of pages takes them.
 fn replay(
     run: &mut Run<'_>,
     pools: &[Workers],
     job: &Job,
     seconds: f64,
-    bytes: u64,
+    (bytes, least): (u64, u64),
 ) -> Result<Option<f64>, Halt> {
     run.budget.check()?;
     run.scratch.drop_cached()?;
@@ -160,7 +231,8 @@ fn replay(
     let limit = run.budget.limit(seconds, bytes);
     let wanted = usize::try_from(limit.bytes / PAGE).unwrap_or(usize::MAX);
     let pages = ascending(run.scratch.pages(), job.density, wanted, &mut run.random);
-    let mut end = End::new(&run.budget, limit);
+    let latest = run.budget.limit(4.0 * seconds, bytes).until;
+    let mut end = End { least, latest, ..End::new(&run.budget, limit) };
     let began = Instant::now();
     let read = match (job.mechanism, pool) {
         (Mechanism::Advice, _) => advise(&file, &pages, job.ahead, &mut end),
@@ -182,13 +254,16 @@ fn replay(
         run.budget.check()?;
     }
     #[allow(clippy::cast_precision_loss)] // pages of a file
-    Ok((read >= 16).then(|| took * 1e6 / read as f64))
+    Ok((read >= LEAST).then(|| took * 1e6 / read as f64))
 }
 
 /// Says when a replay has read enough. It then ends by reading what has been asked for, and no more.
 struct End<'a> {
     budget: &'a Budget<'a>,
     limit: Limit,
+    /// Before so many pages only this moment ends it.
+    least: u64,
+    latest: Instant,
     counted_before: Option<u64>,
     pages: u64,
     over: bool,
@@ -196,14 +271,15 @@ struct End<'a> {
 
 impl<'a> End<'a> {
     fn new(budget: &'a Budget<'a>, limit: Limit) -> End<'a> {
-        End { budget, limit, counted_before: counted(), pages: 0, over: false }
+        let latest = limit.until;
+        End { budget, limit, least: 0, latest, counted_before: counted(), pages: 0, over: false }
     }
 
     /// A page is about to be asked for.
     fn is_over(&mut self) -> bool {
         self.pages += 1;
-        self.over =
-            self.over || self.budget.is_ended() || Instant::now() >= self.limit.until || self.is_enough();
+        let until = if self.pages > self.least { self.limit.until } else { self.latest };
+        self.over = self.over || self.budget.is_ended() || Instant::now() >= until || self.is_enough();
         self.over
     }
 
@@ -354,7 +430,12 @@ pub(super) fn cached(run: &mut Run<'_>) -> Result<(), Halt> {
     #[allow(clippy::cast_possible_truncation)] // 8192
     let mut buffer = vec![0u8; PAGE as usize];
     let mut passes = Vec::new();
-    // The first of them fills the cache.
+    // The first of them fills the cache, which on slow storage would take longer than all the rest, one by one.
+    for page in (0..u64::from(count)).step_by(16) {
+        let length = NonZeroU64::new((u64::from(count) - page).min(16) * PAGE);
+        rustix::fs::fadvise(&file, (first + page) * PAGE, length, Advice::WillNeed)
+            .map_err(|error| unreadable(&error.into()))?;
+    }
     for pass in 0..4 {
         let began = Instant::now();
         for page in 0..u64::from(count) {
@@ -398,6 +479,37 @@ mod tests {
         assert_eq!(targets(16, 7), [0, 1, 2, 4, 8, 16, 16]);
         assert_eq!(targets(100, 9), [0, 1, 2, 4, 8, 16, 32, 64, 100]);
         assert_eq!(targets(0, 3), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_density_without_its_beginning_is_left_out() {
+        let (sync, plain) = (Mechanism::CombinedAdvice, Mechanism::Advice);
+        let one =
+            |mechanism, density, ahead| Replay { mechanism, density, ahead, page_us: 1.0, passes: vec![1.0] };
+        let mut replays = vec![one(sync, 0.01, 0), one(sync, 0.01, 1), one(sync, 0.01, 4)];
+        replays.extend([one(sync, 0.5, 0), one(sync, 0.5, 4), one(plain, 0.5, 0), one(sync, 1.0, 1)]);
+        whole(&mut replays, &[sync]);
+        let left: Vec<_> = replays.iter().map(|one| (one.mechanism, one.density, one.ahead)).collect();
+        assert_eq!(left, [(sync, 0.01, 0), (sync, 0.01, 1), (sync, 0.01, 4), (plain, 0.5, 0)]);
+    }
+
+    #[test]
+    fn a_replay_of_slow_storage_reads_enough_pages_before_its_time_counts() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &vec![1; 200 * 8192]).unwrap();
+        let ended = AtomicBool::new(false);
+        let budget = Budget::new(&super::super::Plan::new("/nowhere"), 0, &ended);
+        let pages: Vec<u32> = (0..200).collect();
+        let limit = budget.limit(10.0, u64::MAX);
+        let over = Limit { until: Instant::now() - Duration::from_secs(1), ..limit };
+        for most in [0, 1, 16] {
+            let end = || End { least: LEAST, latest: limit.until, ..End::new(&budget, over) };
+            assert!((16..64).contains(&advise(&file, &pages, most, &mut end()).unwrap()), "{most}");
+            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut end()).unwrap();
+            assert!((16..64).contains(&read), "{most}: {read}");
+            let late = || End { latest: over.until, ..end() };
+            assert_eq!(advise(&file, &pages, most, &mut late()).unwrap(), 1);
+        }
     }
 
     #[test]
