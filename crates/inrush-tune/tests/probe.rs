@@ -4,6 +4,7 @@
 
 use inrush_core::Code;
 use inrush_sink::conninfo;
+use inrush_testkit::slow_disk::LatencyLayer;
 use inrush_testkit::{Postgres, ServerOptions, ServerUser, require_server};
 use inrush_tune::io::measured::{Mechanism, StopReason};
 use inrush_tune::io::probe::{Plan, Progress, run};
@@ -415,5 +416,31 @@ fn a_server_at_work_is_watched() {
     while server.psql(watcher) != "0" {
         assert!(began.elapsed() < Duration::from_secs(10), "the session that watched is still there");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn slow_storage_has_whole_densities_in_few_seconds() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: storage is slowed by a file system of FUSE, which needs root and /dev/fuse");
+        return;
+    }
+    let directory = directory();
+    let place = |name: &str| directory.path().join(name);
+    fs::create_dir(place("backing")).unwrap();
+    fs::create_dir(place("at")).unwrap();
+    let _layer =
+        LatencyLayer::mount(&place("backing"), &place("at"), Duration::from_millis(10)).expect("a slow disk");
+    let plan = Plan { seconds: 20.0, scratch_bytes: 64 << 20, ..Plan::new(place("at")) };
+    let measured = probe(&plan).unwrap();
+    let aheads = |density: f64| -> Vec<u32> {
+        let of = measured.replays.iter().filter(|one| (one.density - density).abs() < 1e-9);
+        of.map(|one| one.ahead).collect()
+    };
+    assert_eq!(aheads(0.01), [0, 1, 4, 16, 64, 256], "{:?}", measured.stopped);
+    for density in [0.1, 0.5, 1.0] {
+        let aheads = aheads(density);
+        assert!(aheads.is_empty() || aheads.starts_with(&[0, 1]), "{density}: {aheads:?}");
     }
 }
