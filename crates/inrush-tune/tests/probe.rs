@@ -110,8 +110,8 @@ fn everything_is_measured_within_the_limits() {
                 .filter(|one| one.mechanism == *mechanism)
                 .map(|one| (one.density, one.ahead))
                 .collect();
-            assert_eq!(replays.len(), 30, "{mechanism:?}: {replays:?}");
-            assert_eq!((replays[0], replays[29]), ((0.01, 0), (0.5, 256)));
+            assert_eq!(replays.len(), 34, "{mechanism:?}: {replays:?}");
+            assert_eq!((replays[0], replays[33]), ((0.01, 0), (1.0, 64)));
         }
     }
     assert!(measured.replays.iter().all(|one| one.page_us > 0.0 && !one.passes.is_empty()));

@@ -99,7 +99,8 @@ fn quickly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism]) -> Re
 }
 
 /// On slow storage: whole densities, what matters most first, as long as the seconds suffice; then all of them once more
-/// from the back, and a third time where the two differ, as far as there are seconds beside those of the tail. `latency`: seconds of a read.
+/// from the back, and a third time where the two differ, as far as there are seconds beside those of the
+/// tail. `latency`: seconds of a read.
 fn slowly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism], latency: f64) -> Result<(), Halt> {
     let pace = latency * PACE;
     let mut done: Vec<Job> = Vec::new();
