@@ -424,6 +424,12 @@ mod tests {
             let rows = "SELECT i, repeat('x', 500) AS pad FROM generate_series(1, 100000) i";
             server.psql(&format!("CREATE TABLE {table} AS {rows}"));
         }
+        // What the owner of a database puts before pg_catalog is not called.
+        server.psql(
+            "CREATE SCHEMA evil;
+             CREATE AGGREGATE evil.count(*) (SFUNC = pg_catalog.int8inc, STYPE = bigint, INITCOND = '1000');
+             ALTER DATABASE postgres SET search_path = evil, pg_catalog, public",
+        );
         let mut watch = Watch::new(None, Some(&info(&server.url()))).unwrap();
         assert!(watch.sees());
         let begin = watch.begin();
@@ -437,7 +443,7 @@ mod tests {
             .map(|number| {
                 let sql = format!(
                     "SET application_name = 'reader'; DO $$ DECLARE n int; BEGIN LOOP
-                       SELECT count(*) INTO n FROM t{number}; END LOOP; END $$"
+                       SELECT pg_catalog.count(*) INTO n FROM public.t{number}; END LOOP; END $$"
                 );
                 server
                     .psql_command("postgres")

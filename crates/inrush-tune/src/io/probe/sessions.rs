@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// Sessions of the server that wait for I/O, other than the one that asks. Background processes are left out: with
 /// io_method = worker those read for sessions, which wait meanwhile.
 const LOOK: &str = "
-    SELECT count(*) FILTER (WHERE wait_event_type OPERATOR(pg_catalog.=) 'IO')
+    SELECT pg_catalog.count(*) FILTER (WHERE wait_event_type OPERATOR(pg_catalog.=) 'IO')
       FROM pg_catalog.pg_stat_activity
      WHERE pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
        AND backend_type OPERATOR(pg_catalog.=) 'client backend' AND state OPERATOR(pg_catalog.=) 'active'";
