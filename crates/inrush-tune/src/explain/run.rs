@@ -30,6 +30,9 @@ use std::path::PathBuf;
 pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> Result<Report> {
     let session = Session::open(conninfo, &hooks.stop).await?;
     query::check_text(&session, &options.query).await?;
+    if !options.allow_volatile {
+        query::check_calls(&session, &options.query).await?;
+    }
     let base = Base::plan(&session, options).await?;
     query::check_plan(&session, &base.plan.top, options.allow_volatile).await?;
     let target = Target::find(&session, &base.plan.top).await?;

@@ -11,6 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
@@ -58,6 +59,14 @@ impl Setup {
         }
         sql + "; SET TRANSACTION READ ONLY"
     }
+}
+
+/// Why a statement was not parsed.
+#[derive(Debug)]
+pub(super) struct ParseFailure {
+    pub(super) error: Error,
+    /// The character of the statement that the server points to, from 1.
+    pub(super) position: Option<u32>,
 }
 
 /// A session.
@@ -131,8 +140,22 @@ impl Session {
     }
 
     /// What the server makes of one statement, without running it: nothing else is parsed than one.
-    pub(super) async fn parse(&self, sql: &str) -> Result<tokio_postgres::Statement> {
-        self.wait(self.client().prepare(sql)).await
+    ///
+    /// # Errors
+    /// What the server says, and where.
+    pub(super) async fn parse(&self, sql: &str) -> Result<tokio_postgres::Statement, ParseFailure> {
+        let mut position = None;
+        let parsed = self
+            .wait(async {
+                self.client().prepare(sql).await.inspect_err(|error| {
+                    position = match error.as_db_error().and_then(|db| db.position()) {
+                        Some(ErrorPosition::Original(at)) => Some(*at),
+                        _ => None,
+                    };
+                })
+            })
+            .await;
+        parsed.map_err(|error| ParseFailure { error, position })
     }
 
     /// EXPLAIN of the query with these options, in a read-only transaction of its own that is rolled back.

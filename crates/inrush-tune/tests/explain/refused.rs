@@ -18,7 +18,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("SELECT * INTO u FROM t", "not one query that only reads"),
     ("CREATE TABLE u AS SELECT * FROM t", "not one query that only reads"),
     ("EXPLAIN ANALYZE DELETE FROM t", "not one query that only reads"),
-    ("ANALYZE DELETE FROM t", "not one query that only reads"),
+    ("ANALYZE t", "not one query that only reads"),
     ("COPY t TO '/tmp/inrush-explain-refused'", "not one query that only reads"),
     ("EXECUTE s0", "not one query that only reads"),
     ("SHOW work_mem", "not one query that only reads"),
@@ -36,9 +36,37 @@ const REFUSED: &[(&str, &str)] = &[
     ("SELECT \"Odd Name\"(a) FROM t", "effects: public.Odd Name"),
     ("SELECT odd_agg(a) FROM t", "effects: public.odd_agg"),
     ("SELECT * FROM hidden", "effects: public.logged"),
+    // EXPLAIN does not print these.
+    ("SELECT a FROM t LIMIT pg_terminate_backend(pg_backend_pid())::int", "effects: pg_terminate_backend"),
+    ("SELECT a FROM t OFFSET PG_Advisory_Lock /* ( */ (1)::text::int", "effects: pg_advisory_lock"),
+    ("SELECT a FROM t LIMIT public . \"logged\" -- (\n (1)", "effects: public.logged"),
+    ("SELECT a FROM t LIMIT 1 <%%> 1", "effects: operator <%%>"),
+    ("SELECT a FROM t, (VALUES (1), (logged(2))) v (x)", "effects: public.logged"),
+    ("SELECT sum(a) OVER (ORDER BY a ROWS logged(1) PRECEDING) FROM t", "effects: public.logged"),
+    ("SELECT a FROM t WHERE logged(1) IN (SELECT a FROM e)", "effects: public.logged"),
+    ("SELECT a FROM t LIMIT ((1, 'x')::t).of_row", "effects: public.of_row"),
+    ("SELECT a FROM t LIMIT U&\"logge\\0064\"(1)", "a name with Unicode escapes"),
+    ("SELECT a FROM t LIMIT length(E'\\'' || logged(1) || '')", "effects: public.logged"),
+    ("SELECT * FROM limited", "effects: pg_terminate_backend"),
+    ("SELECT * FROM s2.over_limited", "effects: pg_terminate_backend"),
+    ("SELECT * FROM operated", "effects: public.loud"),
+    ("SELECT * FROM guarded", "effects: public.logged"),
     ("SELECT 1", "no scan of a table to study"),
     ("SELECT * FROM generate_series(1, 3)", "no scan of a table to study: Function Scan"),
     ("SELECT * FROM e", "are empty"),
+];
+
+/// What is wrong by itself, with the SQLSTATE and what is said: places are those of the user's text.
+const WRONG: &[(&str, &str, &str)] = &[
+    ("SELECT * FROM nothing", "42P01", "at character 15 of the query: relation \"nothing\" does not exist"),
+    ("selct 1", "42601", "at character 1 of the query: syntax error at or near \"selct\""),
+    ("SELECT :x FROM t", "42601", "at character 8 of the query: syntax error at or near \":\""),
+    ("SELECT 1 /* x", "42601", "at character 10 of the query: unterminated /* comment"),
+    ("SELECT 'x", "42601", "at character 8 of the query: unterminated quoted string"),
+    ("SELECT 1 FROM other.public.t", "0A000", "cross-database references are not implemented"),
+    ("SELECT nothing(1)", "42883", "at character 8 of the query: function nothing(integer) does not exist"),
+    ("SELECT 'x'::int", "22P02", "invalid input syntax for type integer"),
+    ("ANALYZE DELETE FROM t", "42601", "at character 16 of the query: syntax error"),
 ];
 
 async fn refusals(version: u32) {
@@ -55,7 +83,14 @@ async fn refusals(version: u32) {
          CREATE FUNCTION loud(int, int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
          CREATE OPERATOR <%%> (LEFTARG = int, RIGHTARG = int, FUNCTION = loud);
          CREATE AGGREGATE odd_agg(int) (SFUNC = loud, STYPE = int);
-         CREATE VIEW hidden AS SELECT a FROM t WHERE logged(a) > 0;",
+         CREATE VIEW hidden AS SELECT a FROM t WHERE logged(a) > 0;
+         CREATE FUNCTION of_row(t) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+         CREATE VIEW limited AS SELECT a FROM t LIMIT pg_terminate_backend(pg_backend_pid())::int;
+         CREATE SCHEMA s2; CREATE VIEW s2.over_limited AS SELECT * FROM limited;
+         CREATE VIEW operated AS SELECT a FROM t LIMIT 1 <%%> 1;
+         CREATE VIEW calm AS SELECT a FROM t WHERE now() > '2000-01-01' LIMIT 10;
+         CREATE TABLE guarded (a int); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY p ON guarded USING (a > (SELECT a FROM t LIMIT logged(1)));",
     );
     let contents = || server.psql("SELECT count(*), sum(a), (SELECT is_called FROM s) FROM t");
     let before = contents();
@@ -66,13 +101,24 @@ async fn refusals(version: u32) {
         assert!(error.hint_text().is_some(), "{query}");
     }
     // A query that is wrong is the server's to explain.
-    let error = refused(&server.url(), &options("SELECT * FROM nothing")).await;
-    assert_eq!((error.code(), error.sqlstate_text()), (Code::Server, Some("42P01")));
+    for (query, sqlstate, said) in WRONG {
+        let error = refused(&server.url(), &options(query)).await;
+        assert_eq!(
+            (error.code(), error.sqlstate_text()),
+            (Code::Server, Some(*sqlstate)),
+            "{query}: {error}"
+        );
+        assert!(error.fact().contains(said), "{query}: {error}");
+    }
 
     // The words of others do not make a query dangerous.
     for query in [
         "SELECT a FROM t WHERE b <> 'nextval(''s'')' AND random() >= 0 -- DELETE",
         "TABLE t;",
+        "SELECT a, clock_timestamp(), now() FROM t /* nextval('s') /* ( */ */ LIMIT (random() * 0)::int + 9",
+        "SELECT a, $x$ nextval('s') $x$, E'\\' nextval(' FROM t OFFSET length('nextval(')",
+        "SELECT * FROM calm",
+        "SELECT sum(t.a) OVER (ORDER BY a ROWS 1 PRECEDING) FROM t WHERE a NOT IN (SELECT a FROM e)",
         "WITH x AS MATERIALIZED (SELECT * FROM t) SELECT count(*) FROM x",
         "SELECT a AS \"nextval('s')\" FROM t AS \"pg_read_file(x)\"",
     ] {
