@@ -115,7 +115,7 @@ pub(super) async fn check_calls(session: &Session, query: &str) -> Result<()> {
 }
 
 /// Refuses a plan that writes, locks rows, or calls what may have effects. `allow_volatile`: the user vouches
-/// for the functions.
+/// for the functions, and for what is not read by this server.
 ///
 /// # Errors
 /// `usage`.
@@ -130,6 +130,24 @@ pub(super) async fn check_plan(session: &Session, top: &Node, allow_volatile: bo
     }
     if allow_volatile {
         return Ok(());
+    }
+    for node in top.all() {
+        let fact = match (node.kind(), node.text("Schema"), node.text("Relation Name")) {
+            ("Foreign Scan", Some(schema), Some(table)) => {
+                let name = format!("{schema}.{table}");
+                format!("the query reads a foreign table: {}", Excerpt(name.as_bytes()))
+            }
+            ("Foreign Scan", ..) => "the query reads foreign tables".to_owned(),
+            ("Custom Scan", ..) => {
+                let provider = node.text("Custom Plan Provider").unwrap_or("unknown");
+                format!("an extension takes part in the plan (Custom Scan): {}", Excerpt(provider.as_bytes()))
+            }
+            _ => continue,
+        };
+        return Err(Error::new(Code::Usage, fact).hint(
+            "It may run programs or queries elsewhere, many times here, and no caches but this server's are \
+             looked at; --allow-volatile runs it all the same.",
+        ));
     }
     let plain = plain_backslash(session).await?;
     let mut tokens = Tokens::default();

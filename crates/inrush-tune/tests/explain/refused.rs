@@ -184,6 +184,48 @@ async fn what_is_too_large_or_takes_too_long() {
     assert!(report.verdict.sentences.iter().any(|said| said.contains("took longer than 0.3 s")));
 }
 
+/// What is not read by this server may have effects elsewhere, or by a program.
+async fn foreign_tables(version: u32) {
+    require_server!(version);
+    let server = server(version);
+    if server.psql("SELECT count(*) FROM pg_available_extensions WHERE name = 'file_fdw'") == "0" {
+        eprintln!("SKIPPED: this PostgreSQL {version} has no file_fdw");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("a directory for all");
+    let touched = directory.path().join("touched");
+    server.psql(&format!(
+        "CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 1000) i; ANALYZE t;
+         CREATE EXTENSION file_fdw; CREATE SERVER files FOREIGN DATA WRAPPER file_fdw;
+         CREATE FOREIGN TABLE f (a int) SERVER files OPTIONS (program 'echo 1; touch {}');
+         CREATE VIEW v AS SELECT a FROM f",
+        touched.display()
+    ));
+    for query in ["SELECT * FROM t JOIN f USING (a)", "SELECT * FROM t WHERE a = (SELECT max(a) FROM v)"] {
+        let error = refused(&server.url(), &options(query)).await;
+        assert_eq!(error.code(), Code::Usage, "{error}");
+        assert!(error.fact().contains("reads a foreign table: public.f"), "{error}");
+        let hint = error.hint_text().expect("a hint");
+        assert!(hint.contains("no caches but this server's") && hint.contains("--allow-volatile"), "{hint}");
+    }
+    assert!(!touched.exists());
+    let vouched = Options { allow_volatile: true, ..options("SELECT * FROM t JOIN f USING (a)") };
+    explain_with(&server.url(), &vouched, false).await.expect("a report");
+    assert!(touched.exists());
+}
+
+#[tokio::test]
+async fn foreign_tables_on_15() {
+    foreign_tables(15).await;
+}
+
+#[tokio::test]
+async fn foreign_tables_on_18() {
+    foreign_tables(18).await;
+}
+
 /// Ctrl-C ends the statement that runs, and nothing is left.
 #[tokio::test]
 async fn an_interrupt_ends_it() {
