@@ -29,6 +29,7 @@ use std::path::PathBuf;
 /// no table. `interrupted` when the user has had enough. Else what the server refuses.
 pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> Result<Report> {
     let session = Session::open(conninfo, &hooks.stop).await?;
+    session.bound(options.timeout).await?;
     query::check_text(&session, &options.query).await?;
     if !options.allow_volatile {
         query::check_calls(&session, &options.query).await?;

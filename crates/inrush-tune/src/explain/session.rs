@@ -24,6 +24,9 @@ const LOCK_TIMEOUT_MS: u64 = 5000;
 /// How long the server keeps a transaction of a client that has gone quiet.
 const IDLE_TIMEOUT_MS: u64 = 60_000;
 
+/// What a statement that looks something up may take at least, however short the query's runs are to be.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What a run of the query sets, for its transaction only.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Setup {
@@ -80,7 +83,16 @@ pub(super) struct Session {
 impl Session {
     pub(super) async fn open(conninfo: &ConnInfo, stop: &Arc<AtomicBool>) -> Result<Session> {
         let connected = connect(conninfo, "inrush explain").await?;
-        Ok(Session { connected, stop: Arc::clone(stop), calm: AtomicBool::new(false) })
+        let session = Session { connected, stop: Arc::clone(stop), calm: AtomicBool::new(false) };
+        // Parsing takes locks, too, and so does asking for sizes.
+        session.run(&format!("SET lock_timeout = {LOCK_TIMEOUT_MS}")).await?;
+        Ok(session)
+    }
+
+    /// Bounds what each statement may take that is no run of the query: parsing, planning, looking up.
+    pub(super) async fn bound(&self, timeout: Duration) -> Result<()> {
+        let ms = timeout.max(LEAST_TIMEOUT).as_millis();
+        self.run(&format!("SET statement_timeout = {ms}")).await
     }
 
     /// From now on nothing is interrupted: what has been made is removed.
@@ -114,7 +126,7 @@ impl Session {
                 return Err(interrupted());
             }
             if let Ok(ended) = tokio::time::timeout(LOOK, &mut statement).await {
-                return ended.map_err(server_error);
+                return ended.map_err(|error| waited(server_error(error)));
             }
         }
     }
@@ -196,6 +208,17 @@ impl Session {
 /// A column of a row.
 pub(super) fn get<'r, T: FromSql<'r>>(row: &'r Row, i: usize) -> Result<T> {
     row.try_get(i).map_err(server_error)
+}
+
+/// Says of a lock that was waited for in vain what is known of it.
+fn waited(error: Error) -> Error {
+    match error.sqlstate_text() {
+        Some("55P03") => error.about("another session holds a lock").hint(
+            "Try again when it has let go: pg_blocking_pids() and pg_locks name it. No longer is waited, since \
+             others would queue behind.",
+        ),
+        _ => error,
+    }
 }
 
 pub(super) fn interrupted() -> Error {

@@ -226,6 +226,37 @@ async fn foreign_tables_on_18() {
     foreign_tables(18).await;
 }
 
+/// A lock of another session is not waited for without bound, by whatever needs it first.
+async fn a_locked_table(version: u32) {
+    require_server!(version);
+    let server = server(version);
+    server.psql("CREATE TABLE t AS SELECT i AS a FROM generate_series(1, 1000) i; ANALYZE t");
+    let (other, connection) =
+        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.expect("a session");
+    let connection = tokio::spawn(connection);
+    other.batch_execute("BEGIN; LOCK TABLE t").await.expect("a lock");
+    let (url, options) = (server.url(), options("SELECT * FROM t"));
+    let ended = tokio::time::timeout(Duration::from_secs(60), refused(&url, &options));
+    let error = ended.await.expect("an end to the wait");
+    assert_eq!((error.code(), error.sqlstate_text()), (Code::Server, Some("55P03")), "{error}");
+    assert!(error.fact().contains("another session holds a lock"), "{error}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("pg_blocking_pids()")), "{error}");
+    other.batch_execute("ROLLBACK").await.expect("no lock");
+    explain(&server.url(), "SELECT * FROM t").await;
+    drop(other);
+    connection.await.expect("no panic").expect("an orderly end");
+}
+
+#[tokio::test]
+async fn a_locked_table_on_15() {
+    a_locked_table(15).await;
+}
+
+#[tokio::test]
+async fn a_locked_table_on_18() {
+    a_locked_table(18).await;
+}
+
 /// Ctrl-C ends the statement that runs, and nothing is left.
 #[tokio::test]
 async fn an_interrupt_ends_it() {
