@@ -150,7 +150,7 @@ async fn measure(
     }
 }
 
-/// Refuses a query whose tables are larger than allowed.
+/// Refuses a query whose tables and indexes are larger than allowed.
 fn check_size(target: &Target, options: &Options) -> Result<()> {
     if target.query_bytes <= options.max_bytes {
         return Ok(());
@@ -159,7 +159,8 @@ fn check_size(target: &Target, options: &Options) -> Result<()> {
     Err(Error::new(
         Code::Usage,
         format!(
-            "the tables of the query have {} MB, and a run may read {} MB",
+            "the tables of the query, with TOAST and the indexes of its plan, have {} MB, and a run may read \
+             {} MB",
             mb(target.query_bytes),
             mb(options.max_bytes)
         ),

@@ -1,6 +1,6 @@
 //! The table whose scan is studied: where it is, how large, with which indexes, and what its tablespace says.
 
-use super::plan::{Access, Node};
+use super::plan::{Access, Node, TableScan};
 use super::session::{Session, get};
 use super::{Index, Mask, Table};
 use inrush_core::{Code, Error, Excerpt, Result, quote_ident};
@@ -33,7 +33,7 @@ pub(super) struct Target {
     root: u32,
     /// Bytes of a page.
     pub(super) page_bytes: u64,
-    /// Bytes of all tables of the query, each once.
+    /// Bytes of all tables of the query with their TOAST, and of the indexes that its plan uses, each once.
     pub(super) query_bytes: u64,
 }
 
@@ -109,11 +109,10 @@ impl Target {
             )
             .await?;
         let mut relations = Vec::new();
-        let (mut query_bytes, mut page_bytes) = (0, 8192);
+        let mut page_bytes = 8192;
         for row in &rows {
             let bytes = get::<i64>(row, 3)?.unsigned_abs();
             page_bytes = get::<i64>(row, 7)?.unsigned_abs().max(1);
-            query_bytes += bytes;
             relations.push(Relation {
                 oid: get(row, 0)?,
                 schema: get(row, 1)?,
@@ -132,6 +131,7 @@ impl Target {
             return Err(Error::new(Code::Usage, "the tables of the query are empty")
                 .hint("There is nothing to measure."));
         }
+        let query_bytes = bytes(session, &scans).await?;
         let mut target = Target { relations, root, page_bytes, query_bytes, ..Target::default() };
         target.indexes = target.indexes(session).await?;
         Ok(target)
@@ -251,6 +251,29 @@ impl Target {
             other_tables: others,
         })
     }
+}
+
+/// Bytes of what these scans read: tables with all their forks and TOAST, and indexes.
+async fn bytes(session: &Session, scans: &[TableScan<'_>]) -> Result<u64> {
+    let of = |scan: &TableScan<'_>| {
+        let names = std::iter::once(scan.table).chain(scan.indexes.iter().copied());
+        names.map(|name| (scan.schema.to_owned(), name.to_owned())).collect::<Vec<_>>()
+    };
+    let (schemas, names): (Vec<String>, Vec<String>) = scans.iter().flat_map(of).unzip();
+    let row = session
+        .row(
+            "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_table_size(c.oid::pg_catalog.regclass)), \
+                             0)::pg_catalog.int8 \
+               FROM (SELECT DISTINCT u.s, u.r \
+                       FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), \
+                                       pg_catalog.unnest($2::pg_catalog.text[])) u(s, r)) w \
+               JOIN pg_catalog.pg_namespace n ON n.nspname::pg_catalog.text OPERATOR(pg_catalog.=) w.s \
+               JOIN pg_catalog.pg_class c ON c.relnamespace OPERATOR(pg_catalog.=) n.oid \
+                AND c.relname::pg_catalog.text OPERATOR(pg_catalog.=) w.r",
+            &[(&schemas, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    Ok(get::<i64>(&row, 0)?.unsigned_abs())
 }
 
 impl Space {

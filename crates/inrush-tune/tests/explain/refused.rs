@@ -170,6 +170,31 @@ async fn what_is_too_large_or_takes_too_long() {
     assert!(error.fact().contains("MB, and a run may read 1 MB"), "{error}");
     assert!(error.hint_text().unwrap().contains("--max-size"), "{error}");
 
+    // TOAST and the index of the plan count, too: the table itself has less than a MB.
+    server.psql(
+        "CREATE TABLE wide (id int, pad text);
+         ALTER TABLE wide ALTER pad SET STORAGE EXTERNAL;
+         INSERT INTO wide SELECT i, repeat('x', 10000) FROM generate_series(1, 300) i;
+         CREATE TABLE narrow (id int); INSERT INTO narrow SELECT 1 FROM generate_series(1, 20000);
+         CREATE INDEX ON narrow (id, (repeat(md5(id::text), 3)));
+         INSERT INTO narrow SELECT i FROM generate_series(2, 2000) i;
+         VACUUM ANALYZE wide, narrow",
+    );
+    for (query, bytes) in [
+        ("SELECT * FROM wide", "pg_table_size('wide')"),
+        (
+            "SELECT * FROM narrow WHERE id = 7",
+            "pg_table_size('narrow') + pg_relation_size('narrow_id_repeat_idx')",
+        ),
+    ] {
+        let bytes: u64 = server.psql(&format!("SELECT {bytes}")).parse().expect("a size");
+        let error = refused(&server.url(), &Options { max_bytes: bytes - 1, ..options(query) }).await;
+        assert!(error.fact().contains("with TOAST and the indexes of its plan"), "{error}");
+        let fits = Options { max_bytes: bytes, ..options(query) };
+        let report = explain_with(&server.url(), &fits, false).await;
+        assert!(report.is_ok(), "{query}: {}", report.unwrap_err());
+    }
+
     // One way of scanning that takes too long leaves the others their figures.
     let slow = Options {
         timeout: Duration::from_millis(300),
