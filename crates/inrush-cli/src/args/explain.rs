@@ -33,11 +33,11 @@ pub struct ExplainArgs {
     pub server: ServerArgs,
 
     /// Give up a run that takes longer
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = timeout)]
     pub timeout: f64,
 
-    /// Refuse a query whose tables are larger together
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = values::some_bytes)]
+    /// Refuse a query whose tables, with TOAST and the indexes it uses, are larger together
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = max_size)]
     pub max_size: u64,
 
     /// Runs of each way, warm and cold each; three are needed for a verdict
@@ -68,7 +68,8 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub parallel: bool,
 
-    /// Run the query though it calls volatile functions: what they do outside of the database is not undone
+    /// Run the query though it calls volatile functions or reads foreign tables: what that does outside of the
+    /// database is not undone
     #[arg(long)]
     pub allow_volatile: bool,
 
@@ -108,6 +109,22 @@ impl ExplainArgs {
     }
 }
 
+/// Seconds that a run may take: the server counts them as milliseconds in 31 bits, and a day is long enough.
+fn timeout(text: &str) -> Result<f64, String> {
+    match values::seconds(text) {
+        Ok(seconds) if seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("seconds are needed, from 0.1 to 86400 (a day)".to_owned()),
+    }
+}
+
+/// What a run may read; there always is a bound.
+fn max_size(text: &str) -> Result<u64, String> {
+    match values::bytes(text)? {
+        0 => Err("no query reads nothing: give what a run may read, as 4GiB".to_owned()),
+        some => Ok(some),
+    }
+}
+
 /// Reads what the storage can do from a file.
 fn storage(path: &Path) -> Result<Measured> {
     let text = std::fs::read_to_string(path)
@@ -127,4 +144,19 @@ fn storage(path: &Path) -> Result<Measured> {
         return Err(wrong(format!("version {}", measured.version)));
     }
     Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_a_run() {
+        assert_eq!((timeout("0.1"), timeout("86400")), (Ok(0.1), Ok(86_400.0)));
+        for wrong in ["0", "86401", "3000000", "1e9", "nan", "x", ""] {
+            assert!(timeout(wrong).is_err_and(|said| said.contains("86400")), "{wrong}");
+        }
+        assert_eq!(max_size("1MiB"), Ok(1 << 20));
+        assert!(max_size("0").is_err_and(|said| said.contains("as 4GiB")) && max_size("x").is_err());
+    }
 }
