@@ -1,7 +1,20 @@
 //! The scans of a query for people: 80 columns, what matters most first.
 
-use crate::grid::{Align, bytes, grid, wrapped};
+use crate::grid::{self, Align, bytes, grid};
 use inrush_tune::explain::{Report, Timing, Variant};
+
+/// A text that has names of others in it, without what a terminal would obey: control characters as escapes.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+fn wrapped(name: &str, value: &str) -> String {
+    grid::wrapped(name, &printable(value))
+}
 
 /// Everything there is to say.
 pub fn report(report: &Report) -> String {
@@ -199,7 +212,8 @@ fn cold(report: &Report) -> String {
 }
 
 fn name(scan: &Variant) -> String {
-    if scan.planners { format!("{} *", scan.label) } else { scan.label.clone() }
+    let label = printable(&scan.label);
+    if scan.planners { label + " *" } else { label }
 }
 
 /// Milliseconds, three digits.
@@ -224,7 +238,7 @@ fn paragraph(text: &str) -> String {
 fn paragraph_at(text: &str, indent: usize) -> String {
     let width = 80 - indent;
     let (mut out, mut line) = (String::new(), String::new());
-    for word in text.split_whitespace() {
+    for word in printable(text).split_whitespace() {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
             out += &line;
             out.push('\n');
@@ -248,6 +262,16 @@ mod tests {
         let text = paragraph(&"word ".repeat(50));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.matches("word").count(), 50);
+    }
+
+    #[test]
+    fn names_do_not_reach_the_terminal_raw() {
+        assert_eq!(printable("\"a\u{1b}[31m\nb\u{9b}ö\""), r#""a\u{1b}[31m\nb\u{9b}ö""#);
+        for text in [paragraph("a\u{1b}\nb"), wrapped("table", "a\u{1b}\nb")] {
+            assert!(text.ends_with("a\\u{1b}\\nb\n") && text.lines().count() == 1, "{text}");
+        }
+        let scan = Variant { label: "x\r".to_owned(), ..Variant::default() };
+        assert_eq!(name(&scan), "x\\r");
     }
 
     #[test]
