@@ -5,6 +5,8 @@ mod harness;
 use harness::{INRUSH, Outcome, inrush, run, without_server_variables};
 use inrush_testkit::{Postgres, ServerOptions, require_server};
 use serde_json::Value;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -116,6 +118,8 @@ fn what_is_not_run() {
         (&["--storage", "/nowhere.json", QUERY], "error[source-open]: cannot read /nowhere.json"),
         (&["--storage", "/etc/hostname", QUERY], "error[format]: /etc/hostname is no measurement of storage"),
         (&["--report", "/nowhere/x.html", QUERY], "error[output]: cannot write /nowhere/x.html"),
+        (&["--timeout", "3000000", QUERY], "seconds are needed, from 0.1 to 86400"),
+        (&["--max-size", "0", QUERY], "no query reads nothing: give what a run may read, as 4GiB"),
         (&["--concurrency", "1001", QUERY], "error[usage]"),
         (&["--warm-only", "--cold", QUERY], "error[usage]"),
     ] {
@@ -166,5 +170,96 @@ fn nothing_is_left_behind() {
             assert!(said.contains("scratch tables that an earlier run had left were removed"), "{said}");
         }
         assert_eq!(server.psql(scratch), "0");
+    }
+}
+
+/// Names are shown without what a terminal would obey, and kept as they are in JSON.
+#[test]
+fn names_of_others_are_shown_as_text() {
+    require_server!(18);
+    let server = server(18);
+    server.psql("ALTER TABLE t RENAME TO U&\"a\\001b[31m\\000ab\"");
+    let url = server.url();
+    let query = "SELECT count(pad) FROM \"a\u{1b}[31m\nb\" WHERE c1 < 20";
+    let text = explain(&url, &["--warm-only", "--runs", "1", query]).expect_code(0).stdout.clone();
+    assert!(text.contains(r#"public."a\u{1b}[31m\nb""#), "{text}");
+    let json = explain(&url, &["--warm-only", "--runs", "1", "--json", query]).expect_code(0).stdout.clone();
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["table"]["name"], "public.\"a\u{1b}[31m\nb\"");
+}
+
+/// What a person does at the question.
+enum Does {
+    Types(&'static [u8]),
+    Interrupts,
+}
+
+/// Runs a query on a terminal up to the question whether the table may become cold, and on. `None` where it is not
+/// asked, with what was said instead.
+fn at_the_question(url: &str, does: &Does) -> Result<(Option<i32>, String), String> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    grantpt(&terminal).expect("a terminal");
+    unlockpt(&terminal).expect("a terminal");
+    let name = ptsname(&terminal, Vec::new()).expect("a name").into_string().expect("a name of ASCII");
+    let end = || Stdio::from(File::options().read(true).write(true).open(&name).expect("a terminal"));
+    let mut command = Command::new(INRUSH);
+    without_server_variables(&mut command);
+    let mut child = command
+        .args(["explain", "--to", url, "--runs", "1", QUERY])
+        .stdin(end())
+        .stderr(end())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the command runs");
+    // It holds the terminal's ends, too: reading would not come to an end.
+    drop(command);
+    let mut terminal = File::from(terminal);
+    let (mut said, mut asked) = (Vec::new(), false);
+    let mut some = [0; 4096];
+    loop {
+        let mut wanted = [PollFd::new(&terminal, PollFlags::IN)];
+        let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+        if poll(&mut wanted, Some(&patience)).expect("to wait") == 0 {
+            child.kill().expect("to kill our child");
+            child.wait().expect("our child");
+            panic!("nothing happens behind {}", String::from_utf8_lossy(&said));
+        }
+        // At the end of it there is an error (EIO), nobody holding the other end.
+        let Ok(n @ 1..) = terminal.read(&mut some) else { break };
+        said.extend(&some[..n]);
+        if !asked && said.ends_with(b"[y/N] ") {
+            asked = true;
+            match does {
+                Does::Types(keys) => std::io::Write::write_all(&mut terminal, keys).expect("to type"),
+                Does::Interrupts => {
+                    let pid = rustix::process::Pid::from_child(&child);
+                    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("to signal");
+                }
+            }
+        }
+    }
+    let code = child.wait().expect("our child").code();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    if asked { Ok((code, said)) } else { Err(said) }
+}
+
+#[test]
+fn what_is_said_to_the_question() {
+    require_server!(15);
+    let server = server(15);
+    let url = server.url();
+    match at_the_question(&url, &Does::Interrupts) {
+        Err(said) => eprintln!("SKIPPED: cold runs cannot be had here: {said}"),
+        Ok((code, said)) => {
+            assert_eq!(code, Some(2), "{said}");
+            assert!(said.contains("[y/N] \r\n") && said.contains("error[interrupted]"), "{said}");
+            // Agreed to or not, by a line, or by the end of what is typed.
+            for (keys, cold) in [(&b"y\n"[..], true), (b"n\n", false), (b"\n", false), (b"\x04", false)] {
+                let (code, said) = at_the_question(&url, &Does::Types(keys)).expect("a question");
+                assert_eq!((code, said.contains("cold: round 1")), (Some(0), cold), "{keys:?}: {said}");
+            }
+        }
     }
 }
