@@ -95,6 +95,18 @@ impl Freezer {
         let look = buffers::extension(&session, facts.superuser).await?;
         let size = facts.bytes("shared_buffers").map(|bytes| (bytes, target.page_bytes));
         let way = Way::find(&session, facts.version_num, facts.superuser, look.as_ref(), size).await?;
+        if way == Way::None {
+            let most = buffers::MOST_PUSHED >> 20;
+            let why = format!(
+                "what shared buffers hold of the table stays there: without a superuser and PostgreSQL 17 it \
+                 could only be pushed out, which needs CREATE on the database, no recovery and \
+                 shared_buffers of at most {most} MB"
+            );
+            return warm_only(
+                why,
+                Some("GRANT CREATE ON DATABASE the database TO the role, or run this as a superuser."),
+            );
+        }
         let free = facts.machine.as_ref().and_then(|machine| machine.directories.first()?.space);
         if free.is_some_and(|space| space.free / 4 < way.scratch_bytes(target.page_bytes)) {
             let mb = way.scratch_bytes(target.page_bytes) / 1_000_000;
@@ -146,16 +158,7 @@ impl Freezer {
                  stayed"
                     .to_owned()
             }
-            Way::None => {
-                let most = buffers::MOST_PUSHED >> 20;
-                self.said.partial = Some(format!(
-                    "what shared buffers hold of the table stays there: without a superuser and PostgreSQL \
-                     17 it \
-                     could only be pushed out, which needs CREATE on the database and shared_buffers of at \
-                     most {most} MB"
-                ));
-                "shared buffers: left as they are".to_owned()
-            }
+            Way::None => "shared buffers: left as they are".to_owned(),
         };
         self.said.how.push(evicted);
         self.said
@@ -184,7 +187,7 @@ impl Freezer {
             };
             #[allow(clippy::cast_precision_loss)] // pages
             let few = left.is_none_or(|left| left as f64 <= MOST_RESIDENT * self.target_pages as f64);
-            if share <= MOST_RESIDENT && (few || self.way == Way::None) {
+            if share <= MOST_RESIDENT && few {
                 self.said.resident = Some(self.said.resident.unwrap_or(0.0).max(share));
                 self.said.buffers_left = self.said.buffers_left.max(left);
                 return Ok(Ok(()));

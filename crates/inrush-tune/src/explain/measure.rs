@@ -6,13 +6,19 @@ use super::plan::Explained;
 use super::session::Session;
 use super::target::Target;
 use super::variants::{Planned, exact, of_variant, take_figures};
-use super::{Hooks, Options, Run, Timing};
+use super::{Hooks, Method, Options, Run, Timing, Variant, methods};
 use crate::io::measured::{median, spread};
 use inrush_core::Result;
 
 /// EXPLAIN that runs the query. Without TIMING: reading the clock twice for each row costs more than many a
 /// scan.
 const ANALYZE: &str = "ANALYZE, BUFFERS, TIMING OFF, SETTINGS, VERBOSE";
+
+/// Share of the pages visited, in percent, that a cold run has read.
+const LEAST_READ: u64 = 95;
+
+/// Blocks that are met again whatever was taken out: roots of indexes, pages of the visibility map.
+const ROOTS: u64 = 4;
 
 /// Runs variants on one session.
 pub(super) struct Runner<'a> {
@@ -106,15 +112,46 @@ impl Runner<'_> {
                 if let Err(why) = freezer.freeze().await? {
                     return Ok(Some(why));
                 }
-                let run = self.once(&mut planned[i]).await?;
-                runs[i].extend(run.map(|(run, _)| run));
+                let Some((run, explained)) = self.once(&mut planned[i]).await? else { continue };
+                let methods::Scanned { found, read, .. } = methods::scanned(&explained.top, self.target);
+                if let Some(pages) = visited(planned, i)
+                    && !was_cold(pages, found, read)
+                {
+                    let label = &planned[i].variant.label;
+                    return Ok(Some(format!(
+                        "a run of {label} had {read} pages read and found {found} in shared buffers, though \
+                         it visits {pages} that had been taken out of them: others use the table"
+                    )));
+                }
+                runs[i].push(run);
             }
         }
         for (planned, runs) in planned.iter_mut().zip(runs) {
+            // One that failed at some time has too few.
+            let runs = if planned.variant.failed.is_some() { Vec::new() } else { runs };
             planned.variant.cold = summary(runs, self.own_reads);
         }
         Ok(None)
     }
+}
+
+/// Pages of the table that a variant visits, each counted once. Those of an index scan are those that a bitmap
+/// of the same indexes names.
+fn visited(planned: &[Planned], i: usize) -> Option<u64> {
+    let variant = &planned[i].variant;
+    variant.heap_pages.or_else(|| {
+        let bitmap = |one: &&Variant| one.method == Method::Bitmap && one.indexes == variant.indexes;
+        let same = planned.iter().map(|one| &one.variant).find(bitmap)?;
+        same.heap_pages.filter(|_| variant.method == Method::Index)
+    })
+}
+
+/// Whether a run that visits so many pages had nearly all of them read. Up to PostgreSQL 17 a bitmap heap scan
+/// that needs no column counts pages that it does not look at: then there are fewer blocks than pages, and
+/// the blocks count.
+fn was_cold(pages: u64, found: u64, read: u64) -> bool {
+    let met = pages.min(found + read);
+    read * 100 >= met * LEAST_READ || met - read <= ROOTS
 }
 
 /// Forward and backward in turns (ABBA): what drifts hits all alike.
@@ -174,6 +211,17 @@ mod tests {
     #[test]
     fn runs_are_interleaved() {
         assert_eq!((order(3, 0), order(3, 1), order(3, 2)), (vec![0, 1, 2], vec![2, 1, 0], vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn a_cold_run_has_read_what_it_visits() {
+        // 9757 blocks found and none read, as of a role that could not empty shared buffers.
+        assert!(!was_cold(9000, 9757, 0));
+        assert!(!was_cold(1000, 60, 940) && was_cold(1000, 40, 960));
+        // An index scan finds again what it has read before.
+        assert!(was_cold(1000, 20_000, 1003));
+        // A scan of few pages of an index, and of none of the table.
+        assert!(was_cold(1000, 3, 8) && !was_cold(1000, 11, 0));
     }
 
     #[test]

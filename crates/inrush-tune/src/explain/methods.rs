@@ -24,8 +24,10 @@ pub(super) struct Scanned {
     pub(super) heap_fetches: u64,
     /// Blocks that bitmaps were made from, found and read.
     pub(super) index_blocks: u64,
-    /// Blocks of the nodes, found and read, indexes included.
-    pub(super) blocks: u64,
+    /// Blocks of the nodes that were found in shared buffers, indexes included.
+    pub(super) found: u64,
+    /// The same of those that were read into them.
+    pub(super) read: u64,
     /// Whether a node ran more than once, or is scanned by more than one node for each relation.
     pub(super) repeated: bool,
 }
@@ -111,7 +113,8 @@ pub(super) fn scanned(top: &Node, target: &Target) -> Scanned {
         // An average over loops, as are rows.
         all.rechecked += times(node.count("Rows Removed by Index Recheck"), loops);
         let (hit, read) = node.shared();
-        all.blocks += hit + read;
+        all.found += hit;
+        all.read += read;
         if scan.access == Access::BitmapHeap {
             for child in node.children() {
                 let (hit, read) = child.shared();

@@ -104,14 +104,21 @@ async fn without_consent_or_rights_it_is_warm_only() {
     assert!(report.left_out.iter().any(|left| left.what.contains("no CHECKPOINT")), "{:?}", report.left_out);
     assert_eq!(server.psql(SCHEMA), "0");
 
-    // Without that right shared buffers stay as they are, and that is said.
+    // Without that right shared buffers would stay as they are: that is not cold.
     server.psql("REVOKE CREATE ON DATABASE postgres FROM app");
     let report = explain_with(&url, &options, true).await.expect("a report");
+    let said = &report.cold;
     assert!(
-        report.cold.partial.as_ref().is_some_and(|said| said.contains("stays there")),
-        "{:?}",
-        report.cold
+        !said.measured && said.why_not.as_ref().is_some_and(|why| why.contains("stays there")),
+        "{said:?}"
     );
+    assert!(report.scans.iter().all(|scan| scan.cold.is_none()) && !report.verdict.cold);
+    assert!(
+        report.left_out.iter().any(|left| left.remedy.as_ref().is_some_and(|it| it.contains("GRANT CREATE")))
+    );
+    let required = Options { cold: inrush_tune::explain::ColdWish::Required, ..options.clone() };
+    let error = explain_with(&url, &required, true).await.expect_err("no cold runs");
+    assert!(error.fact().contains("stays there"), "{error}");
 
     // A managed service gives nobody its files.
     server.psql("CREATE ROLE rds_superuser");
