@@ -12,7 +12,7 @@ use super::{Cold, ColdWish, Hooks, LeftOut};
 use crate::advise::ServerFacts;
 use crate::files;
 use buffers::{Extension, Relations, Scratch, Way};
-use inrush_core::{Error, Result};
+use inrush_core::{Code, Error, Result};
 use inrush_sink::conninfo::ConnInfo;
 use std::path::{Path, PathBuf};
 use tokio_postgres::types::Type;
@@ -31,6 +31,8 @@ const TRIES: u32 = 4;
 pub(super) struct Freezer {
     session: Session,
     way: Way,
+    /// Whether this session holds the lock of the scratch schema, without which that is another run's.
+    locked: bool,
     look: Option<Extension>,
     relations: Relations,
     files: Vec<PathBuf>,
@@ -53,8 +55,24 @@ impl Freezer {
     /// Finds out whether the table can be made cold, and asks whether it may.
     ///
     /// # Errors
-    /// `server` where the server refuses what it should not; that it is not possible is no error.
+    /// `interrupted`. That it is not possible is no error, whatever the server said: there are warm runs.
     pub(super) async fn prepare(
+        conninfo: &ConnInfo,
+        facts: &ServerFacts,
+        target: &Target,
+        wish: ColdWish,
+        hooks: &Hooks<'_>,
+        left_out: &mut Vec<LeftOut>,
+    ) -> Result<Result<Freezer, WarmOnly>> {
+        match Freezer::attempt(conninfo, facts, target, wish, hooks, left_out).await {
+            Err(error) if error.code() != Code::Interrupted => {
+                warm_only(format!("it could not be prepared: {}", error.fact()), error.hint_text())
+            }
+            other => other,
+        }
+    }
+
+    async fn attempt(
         conninfo: &ConnInfo,
         facts: &ServerFacts,
         target: &Target,
@@ -107,19 +125,27 @@ impl Freezer {
                 Some("GRANT CREATE ON DATABASE the database TO the role, or run this as a superuser."),
             );
         }
+        // The scratch tables are made in pg_default, which is in the data directory.
         let free = facts.machine.as_ref().and_then(|machine| machine.directories.first()?.space);
         if free.is_some_and(|space| space.free / 4 < way.scratch_bytes(target.page_bytes)) {
             let mb = way.scratch_bytes(target.page_bytes) / 1_000_000;
             let why = format!("the scratch tables that push pages out take {mb} MB, and little more is free");
             return warm_only(why, None);
         }
-        if wish == ColdWish::Ask && !(hooks.agree)(&question(&way, &all)) {
+        if wish == ColdWish::Ask && !(hooks.agree)(&question(&way, &all, target.page_bytes)) {
             return warm_only("nobody has agreed to make the table cold (--cold or --yes does)", None);
+        }
+        let locked = matches!(way, Way::Push { .. }) && buffers::lock(&session).await?;
+        if matches!(way, Way::Push { .. }) && !locked {
+            return warm_only(
+                "another `inrush explain` makes tables of this database cold",
+                Some("Wait until it is done."),
+            );
         }
         let mut said = Cold { measured: true, ..Cold::default() };
         checkpoint(&session, &mut said, left_out).await?;
         let mut freezer =
-            Freezer { session, way, look, relations, files: all, target_pages: target.pages(), said };
+            Freezer { session, way, locked, look, relations, files: all, target_pages: target.pages(), said };
         // Made before anything is measured: it fills the caches.
         (hooks.note)("preparing cold runs");
         if let Err(error) = freezer.make(&data).await {
@@ -169,8 +195,15 @@ impl Freezer {
     /// Makes the table cold, and looks whether it is.
     ///
     /// # Errors
-    /// `server`. Inside: that it did not become cold, and why.
+    /// `interrupted`. Inside: that it did not become cold, and why.
     pub(super) async fn freeze(&mut self) -> Result<Result<(), String>> {
+        match self.cool().await {
+            Err(error) if error.code() != Code::Interrupted => Ok(Err(error.fact().to_owned())),
+            other => other,
+        }
+    }
+
+    async fn cool(&mut self) -> Result<Result<(), String>> {
         let mut stays = String::new();
         for _ in 0..TRIES {
             self.way.evict(&self.session, &self.relations, self.look.as_ref()).await?;
@@ -215,7 +248,7 @@ impl Freezer {
 
     /// Removes what was made. It must not fail: what is left is removed by the next run.
     pub(super) async fn finish(&self) {
-        if matches!(self.way, Way::Push { .. }) {
+        if self.locked {
             self.session.calm();
             // A request to cancel that was sent before may come in late and hit one of these.
             for _ in 0..REMOVALS {
@@ -230,13 +263,17 @@ impl Freezer {
 }
 
 /// What making the table cold means, as a question.
-fn question(way: &Way, all: &[PathBuf]) -> String {
+fn question(way: &Way, all: &[PathBuf], page_bytes: u64) -> String {
     let size = files::bytes(all) / 1_000_000;
     let others = match way {
-        Way::Push { .. } => {
-            ", and with it everything that is in shared buffers, which cannot be emptied otherwise"
-        }
-        _ => "",
+        Way::Push { .. } => format!(
+            ", and with it everything that is in shared buffers, which cannot be emptied otherwise: scratch \
+             tables of {} MB are made meanwhile in tablespace pg_default, and about {} MB of them read \
+             before each run",
+            way.scratch_bytes(page_bytes) / 1_000_000,
+            way.pushed_bytes(page_bytes) / 1_000_000
+        ),
+        _ => String::new(),
     };
     format!(
         "To measure cold, there is a CHECKPOINT, and the table with its indexes ({size} MB) is taken out of \
@@ -286,4 +323,19 @@ async fn relations(session: &Session, target: &Target) -> Result<(Relations, Vec
         paths.push(get(row, 2)?);
     }
     Ok((relations, paths))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_says_what_is_made_and_read() {
+        // 128 MB of shared buffers.
+        let asked = question(&Way::Push { buffers: 16_384 }, &[], 8192);
+        assert!(asked.contains("scratch tables of 216 MB are made"), "{asked}");
+        assert!(asked.contains("about 939 MB of them read before each run"), "{asked}");
+        let asked = question(&Way::Relations(Extension::Borrowed), &[], 8192);
+        assert!(!asked.contains("scratch"), "{asked}");
+    }
 }

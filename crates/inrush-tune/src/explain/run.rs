@@ -40,9 +40,16 @@ pub async fn run(conninfo: &ConnInfo, options: &Options, hooks: &Hooks<'_>) -> R
     check_size(&target, options)?;
     let mut left_out = Vec::new();
     let mut notes = Vec::new();
-    match buffers::clear(&session, false).await? {
-        Scratch::Dropped => notes.push("scratch tables that an earlier run had left were removed".to_owned()),
-        Scratch::Absent | Scratch::InUse | Scratch::Foreign => {}
+    match buffers::clear(&session, false).await {
+        Ok(Scratch::Dropped) => {
+            notes.push("scratch tables that an earlier run had left were removed".to_owned());
+        }
+        Ok(Scratch::Absent | Scratch::InUse | Scratch::Foreign) => {}
+        Err(error) if error.code() == Code::Interrupted => return Err(error),
+        Err(error) => notes.push(format!(
+            "scratch tables that an earlier run had left could not be removed: {}",
+            error.fact()
+        )),
     }
     let facts = facts::read(session.client()).await?;
     let (server, eic) = server(&session, &facts, &base.plan).await?;

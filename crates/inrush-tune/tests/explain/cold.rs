@@ -137,7 +137,12 @@ async fn what_was_left_is_removed() {
     explain(&server.url(), query).await;
     assert_eq!(server.psql(SCHEMA), "1");
     let wish = Options { cold: inrush_tune::explain::ColdWish::Agreed, ..options(query) };
-    let error = explain_with(&server.url(), &wish, true).await.expect_err("a foreign schema");
+    let report = explain_with(&server.url(), &wish, true).await.expect("a report");
+    let said = report.cold.why_not.expect("a foreign schema");
+    assert!(said.contains("is not this tool's"), "{said}");
+    assert!(report.scans.iter().all(|scan| scan.warm.is_some() && scan.cold.is_none()));
+    let required = Options { cold: inrush_tune::explain::ColdWish::Required, ..wish };
+    let error = explain_with(&server.url(), &required, true).await.expect_err("a foreign schema");
     assert!(error.fact().contains("is not this tool's"), "{error}");
     assert_eq!(server.psql(SCHEMA), "1");
 
@@ -174,4 +179,59 @@ async fn an_interrupt_leaves_no_tables() {
     let error = run(&conninfo(&server.url()), &wish, &hooks).await.expect_err("interrupted");
     assert_eq!(error.code(), inrush_core::Code::Interrupted);
     assert_eq!(server.psql(SCHEMA), "0");
+}
+
+/// A second run beside a first one is warm, and leaves the first one's scratch tables alone.
+#[tokio::test]
+async fn a_second_run_does_not_disturb_the_first() {
+    require_server!(15);
+    let server = server(15);
+    if !on_disk(&server) {
+        return;
+    }
+    server.psql(TABLE);
+    let wish = Options {
+        cold: inrush_tune::explain::ColdWish::Agreed,
+        ..options("SELECT count(pad) FROM t WHERE c1 < 20")
+    };
+    let (url, begun) = (server.url(), std::cell::Cell::new(false));
+    let note = |text: &str| {
+        if text.starts_with("cold: round 1") && !begun.replace(true) {
+            let (url, wish) = (url.clone(), wish.clone());
+            let other = std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.expect("a runtime").block_on(explain_with(&url, &wish, true))
+            });
+            let report = other.join().expect("no panic").expect("a report");
+            let why = report.cold.why_not.expect("warm only");
+            assert!(why.contains("another `inrush explain`"), "{why}");
+            assert!(report.scans.iter().all(|scan| scan.warm.is_some() && scan.cold.is_none()));
+            assert_eq!(server.psql(SCHEMA), "1");
+        }
+    };
+    let hooks = Hooks { note: &note, agree: &|_| true, stop: Arc::default() };
+    let report = run(&conninfo(&url), &wish, &hooks).await.expect("a report");
+    assert!(begun.get() && report.cold.measured, "{:?}", report.cold);
+    assert_eq!(server.psql(SCHEMA), "0");
+}
+
+/// A session that writes nothing unless told so: what is made for cold runs is told so.
+#[tokio::test]
+async fn read_only_by_default() {
+    for version in [15, 18] {
+        require_server!(version);
+        let server = server(version);
+        if !on_disk(&server) {
+            return;
+        }
+        server.psql(TABLE);
+        server.psql("ALTER ROLE postgres SET default_transaction_read_only = on");
+        let wish = Options {
+            cold: inrush_tune::explain::ColdWish::Agreed,
+            ..options("SELECT count(pad) FROM t WHERE c1 < 20")
+        };
+        let report = explain_with(&server.url(), &wish, true).await.expect("a report");
+        assert!(report.cold.measured, "{:?}", report.cold);
+        assert_eq!(server.psql(SCHEMA), "0");
+    }
 }

@@ -105,7 +105,7 @@ impl Extension {
             Extension::Borrowed => {
                 session
                     .run(
-                        "BEGIN; SET LOCAL client_min_messages = warning; \
+                        "BEGIN READ WRITE; SET LOCAL client_min_messages = warning; \
                          CREATE SCHEMA inrush_explain_borrowed; \
                          CREATE EXTENSION pg_buffercache SCHEMA inrush_explain_borrowed",
                     )
@@ -197,19 +197,28 @@ impl Way {
         }
     }
 
-    /// Makes what it needs.
+    /// Bytes that it reads through shared buffers before each cold run.
+    pub(in crate::explain) fn pushed_bytes(&self, page_bytes: u64) -> u64 {
+        match self {
+            Way::Push { buffers } => ROUNDS * buffers * page_bytes,
+            Way::Relations(_) | Way::Pages(_) | Way::None => 0,
+        }
+    }
+
+    /// Makes what it needs. The session has the [`lock`].
     ///
     /// # Errors
     /// `server`, also where the scratch schema is somebody else's.
     pub(in crate::explain) async fn prepare(&self, session: &Session) -> Result<()> {
         let Way::Push { buffers } = self else { return Ok(()) };
-        lock(session).await?;
         let found = clear(session, true).await?;
         if found == Scratch::Foreign {
             return Err(foreign());
         }
         session
-            .run(&format!("BEGIN; CREATE SCHEMA {SCRATCH}; COMMENT ON SCHEMA {SCRATCH} IS '{MARK}'; COMMIT"))
+            .run(&format!(
+                "BEGIN READ WRITE; CREATE SCHEMA {SCRATCH}; COMMENT ON SCHEMA {SCRATCH} IS '{MARK}'; COMMIT"
+            ))
             .await?;
         let rows = piece(*buffers);
         for n in 0..PIECES {
@@ -217,11 +226,13 @@ impl Way {
             // logged, and nobody vacuums it.
             session
                 .run(&format!(
-                    "CREATE UNLOGGED TABLE {SCRATCH}.piece_{n} (filler pg_catalog.bpchar) \
-                       WITH (fillfactor = 10, autovacuum_enabled = off); \
+                    "BEGIN READ WRITE; \
+                     CREATE UNLOGGED TABLE {SCRATCH}.piece_{n} (filler pg_catalog.bpchar) \
+                       WITH (fillfactor = 10, autovacuum_enabled = off) TABLESPACE pg_default; \
                      ALTER TABLE {SCRATCH}.piece_{n} ALTER filler SET STORAGE PLAIN; \
                      INSERT INTO {SCRATCH}.piece_{n} SELECT pg_catalog.repeat('x', 820) \
-                       FROM pg_catalog.generate_series(1, {rows})"
+                       FROM pg_catalog.generate_series(1, {rows}); \
+                     COMMIT"
                 ))
                 .await?;
         }
@@ -329,14 +340,14 @@ pub(in crate::explain) enum Scratch {
     Foreign,
 }
 
-/// Takes the lock of the schema; it is held until the session ends.
-async fn lock(session: &Session) -> Result<()> {
+/// Takes the lock of the schema, which is held until the session ends; whether nobody else has it. Without it
+/// nothing of the schema may be made or dropped: it is another run's.
+///
+/// # Errors
+/// `server`.
+pub(in crate::explain) async fn lock(session: &Session) -> Result<bool> {
     let row = session.row("SELECT pg_catalog.pg_try_advisory_lock($1)", &[(&LOCK, Type::INT8)]).await?;
-    if get::<bool>(&row, 0)? {
-        return Ok(());
-    }
-    Err(Error::new(Code::Server, "another `inrush explain` makes tables of this database cold")
-        .hint("Wait until it is done, or give --warm-only."))
+    get(&row, 0)
 }
 
 /// Removes what an earlier run has left. `locked`: this session has the lock already.
@@ -363,7 +374,7 @@ pub(in crate::explain) async fn clear(session: &Session, locked: bool) -> Result
     let dropped = session
         .client()
         .batch_execute(&format!(
-            "BEGIN; SET LOCAL lock_timeout = 5000; SET LOCAL client_min_messages = warning; \
+            "BEGIN READ WRITE; SET LOCAL lock_timeout = 5000; SET LOCAL client_min_messages = warning; \
              DROP SCHEMA {SCRATCH} CASCADE; COMMIT"
         ))
         .await
