@@ -41,7 +41,7 @@ impl Runner<'_> {
                 let read = self.counters.read().since(&before);
                 Ok(Some((run_of(&explained, &read), explained)))
             }
-            Err(error) => match of_variant(&error, self.options) {
+            Err(error) => match of_variant(&error, self.options, &planned.setup) {
                 Some(why) => {
                     planned.variant.failed = Some(why);
                     Ok(None)

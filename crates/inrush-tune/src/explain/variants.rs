@@ -269,6 +269,11 @@ pub(super) fn values(
     };
     let mut all = vec![Value { value: current, current: true, setup: Setup::default() }];
     match options.concurrency {
+/// The tablespace that one of the statements below alters, quoted as in it.
+fn tablespace_of(statement: &str) -> Option<&str> {
+    Some(statement.strip_prefix("ALTER TABLESPACE ")?.rsplit_once(" SET (")?.0)
+}
+
         None => {
             said.why_only_current = Some(
                 "no other value was named (--concurrency), and the storage has not been measured".to_owned(),
@@ -305,9 +310,23 @@ pub(super) fn values(
     (all, said)
 }
 
-/// Whether an error is one of a variant and not of the run: it took too long, or a value is not taken.
-pub(super) fn of_variant(error: &Error, options: &Options) -> Option<String> {
-    match error.sqlstate_text()? {
+/// Whether an error is one of a variant and not of the run: it took too long, a value is not taken, or its
+/// tablespace is being altered by somebody else.
+pub(super) fn of_variant(error: &Error, options: &Options, setup: &Setup) -> Option<String> {
+    let state = error.sqlstate_text()?;
+    // Who alters a row of pg_tablespace waits for whoever has altered it and not yet committed; when that one
+    // commits, the server has no SQLSTATE of its own for it (heapam.c, simple_heap_update).
+    let busy = state == "55P03" || (state == "XX000" && error.fact().contains("tuple concurrently updated"));
+    let altered: Vec<&str> = setup.statements.iter().filter_map(|one| tablespace_of(one)).collect();
+    if busy && !altered.is_empty() {
+        return Some(format!(
+            "{}: another session alters tablespace {}, run this again when that has been committed or rolled \
+             back",
+            error.fact(),
+            altered.join(" or ")
+        ));
+    }
+    match state {
         "57014" => Some(format!("it took longer than {} s", options.timeout.as_secs_f64())),
         // invalid_parameter_value, insufficient resources and such are of this plan only.
         "22023" | "53200" | "53400" | "54000" => Some(error.fact().to_owned()),

@@ -178,3 +178,27 @@ async fn a_masked_setting_on_15() {
 async fn a_masked_setting_on_18() {
     a_masked_setting(18).await;
 }
+
+/// While somebody else alters the tablespace, the other value has no time, and everything else has.
+#[tokio::test]
+async fn a_tablespace_that_somebody_else_alters() {
+    require_server!(15);
+    let server = server(15);
+    server.psql(TABLE);
+    server.psql("ALTER TABLESPACE pg_default SET (effective_io_concurrency = 7)");
+    let info = conninfo(&server.url());
+    let other = inrush_sink::connect::connect(&info, "somebody else").await.expect("a session");
+    let alter = "BEGIN; ALTER TABLESPACE pg_default SET (effective_io_concurrency = 9)";
+    other.client.batch_execute(alter).await.expect("altered");
+    let wish =
+        Options { concurrency: Some(64), runs: 1, ..options("SELECT count(pad) FROM t WHERE c1 < 20") };
+    let report = explain_with(&server.url(), &wish, false).await.expect("a report");
+    let (at_64, rest): (Vec<&Variant>, Vec<&Variant>) =
+        report.scans.iter().partition(|scan| scan.concurrency == Some(64));
+    assert!(!at_64.is_empty());
+    for scan in at_64 {
+        let why = scan.failed.as_ref().expect("no time");
+        assert!(why.contains("another session alters tablespace pg_default"), "{why}");
+    }
+    assert!(rest.iter().all(|scan| scan.failed.is_none() && scan.warm.is_some()), "{rest:?}");
+}
