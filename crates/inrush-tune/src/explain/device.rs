@@ -25,14 +25,14 @@ pub(super) struct Reading {
 }
 
 impl Counters {
-    /// The counters of the device of a file and of a process of this machine, as far as they may be read.
+    /// The counters of the device of a file and of a process of this machine, as far as they may be read. Of
+    /// a file that is on no block device (FUSE, NFS) the process's say nothing either: they would stay at 0
+    /// whatever is read.
     pub(super) fn of(file: &Path, backend: i32) -> Counters {
         let device = device_number(file).map(|number| Path::new("/sys/dev/block").join(number).join("stat"));
-        let backend = PathBuf::from(format!("/proc/{backend}/io"));
-        Counters {
-            device: device.filter(|path| fs::read_to_string(path).is_ok()),
-            backend: Some(backend).filter(|path| fs::read_to_string(path).is_ok()),
-        }
+        let device = device.filter(|path| fs::read_to_string(path).is_ok());
+        let backend = device.is_some().then(|| PathBuf::from(format!("/proc/{backend}/io")));
+        Counters { device, backend: backend.filter(|path| fs::read_to_string(path).is_ok()) }
     }
 
     pub(super) fn read(&self) -> Reading {
@@ -87,6 +87,16 @@ fn process_io(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// /proc is on no device, as are FUSE and NFS.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn without_a_device_nothing_is_counted() {
+        let own = i32::try_from(std::process::id()).expect("a process");
+        let counters = Counters::of(Path::new("/proc/self/stat"), own);
+        assert!(!counters.has_device());
+        assert_eq!(counters.read(), Reading::default());
+    }
 
     #[test]
     fn counters_are_read() {
