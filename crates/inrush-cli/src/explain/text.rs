@@ -119,14 +119,13 @@ fn pages(report: &Report) -> String {
         .scans
         .iter()
         .map(|scan| {
-            let bitmap = scan.heap_pages_estimated.is_some();
-            let of_bitmap = |n: u64| if bitmap { n.to_string() } else { none() };
+            let bitmap = scan.heap_pages_estimated.is_some() || scan.lossy_pages.is_some();
             vec![
                 name(scan),
                 scan.heap_pages.map_or_else(none, |n| n.to_string()),
                 scan.heap_pages_estimated.map_or_else(none, |n| format!("{n:.0}")),
-                of_bitmap(scan.lossy_pages),
-                of_bitmap(scan.rows_rechecked),
+                scan.lossy_pages.map_or_else(none, |n| n.to_string()),
+                if bitmap { scan.rows_rechecked.to_string() } else { none() },
                 format!("{:.0}", scan.rows),
                 format!("{:.0}", scan.rows_estimated),
             ]

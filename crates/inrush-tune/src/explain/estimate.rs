@@ -3,7 +3,6 @@
 use super::methods::Scanned;
 use super::{Method, Server};
 use crate::io::Measured;
-use crate::io::measured::Mechanism;
 use crate::io::model::{self, Model, Prediction, ReadAhead, Scan};
 
 /// Bytes of an entry of a bitmap with what the hash table needs for it: 48 of PagetableEntry and two
@@ -26,28 +25,13 @@ pub(super) fn work_mem_for(pages: u64) -> u64 {
     (pages * BITMAP_ENTRY * 11 / 10).div_ceil(1024).max(64)
 }
 
-/// How the server reads ahead of scans that do so; else why the model has no word for it.
-pub(super) fn mechanism(server: &Server) -> Result<Mechanism, String> {
-    match server.io_method.as_deref() {
-        // A bitmap heap scan of PostgreSQL 17 reads as those before it.
-        None => Ok(Mechanism::Advice),
-        Some("sync") => Ok(Mechanism::CombinedAdvice),
-        // It reads by itself: as if there were a worker for each read.
-        Some("io_uring") => Ok(Mechanism::Workers { workers: model::MOST_WORKERS }),
-        Some("worker") => server
-            .io_workers
-            .map(|workers| Mechanism::Workers { workers })
-            .ok_or_else(|| "io_workers is not visible".to_owned()),
-        Some(other) => Err(format!("the probe replays no reads by io_method = {other}")),
-    }
-}
-
 /// What is known of one scan for the model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) method: Method,
     pub(super) table_pages: u64,
     pub(super) heap_pages: Option<u64>,
+    pub(super) stops_early: bool,
     pub(super) index_pages: u64,
     pub(super) sweeps: Option<u64>,
     pub(super) warm_seconds: f64,
@@ -69,8 +53,14 @@ pub(super) fn predict(
         Method::Mixed => return Err("its partitions are scanned in different ways".to_owned()),
         Method::IndexOnly => return Err("the model has no index-only scans".to_owned()),
     };
+    if known.stops_early {
+        return Err(
+            "it may end before it has read all that it could: what is above it wants no more".to_owned()
+        );
+    }
     let heap_pages = known.heap_pages.ok_or("how many pages of the table it reads is not known")?;
-    let ahead = ReadAhead { mechanism: mechanism(server)?, concurrency: known.concurrency };
+    let method_of_io = server.io_method.as_deref();
+    let ahead = ReadAhead::of(server.version_num, method_of_io, server.io_workers, known.concurrency);
     let scan = Scan {
         method,
         table_pages: known.table_pages,
@@ -87,9 +77,10 @@ pub(super) fn predict(
 /// Pages of the table that a scan visits, each counted once, as far as its figures tell.
 pub(super) fn heap_pages(method: Method, scanned: &Scanned, table_pages: u64) -> Option<u64> {
     match method {
+        _ if scanned.stops_early => None,
         Method::Sequential => Some(table_pages),
         // Of a repeated scan the counts are of visits.
-        Method::Bitmap | Method::Brin if !scanned.repeated => Some(scanned.exact + scanned.lossy),
+        Method::Bitmap | Method::Brin if !scanned.repeated => Some(scanned.exact? + scanned.lossy?),
         _ => None,
     }
 }
@@ -114,25 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn how_versions_read_ahead() {
-        let mut server = Server::default();
-        assert_eq!(mechanism(&server), Ok(Mechanism::Advice));
-        server.io_method = Some("worker".into());
-        assert!(mechanism(&server).is_err());
-        server.io_workers = Some(3);
-        assert_eq!(mechanism(&server), Ok(Mechanism::Workers { workers: 3 }));
-        server.io_method = Some("io_uring".into());
-        assert_eq!(mechanism(&server), Ok(Mechanism::Workers { workers: 32 }));
-        server.io_method = Some("of tomorrow".into());
-        assert!(mechanism(&server).unwrap_err().contains("of tomorrow"));
-    }
-
-    #[test]
     fn without_a_measurement_there_is_no_prediction() {
         let known = Known {
             method: Method::Bitmap,
             table_pages: 10,
             heap_pages: Some(1),
+            stops_early: false,
             index_pages: 1,
             sweeps: None,
             warm_seconds: 0.1,

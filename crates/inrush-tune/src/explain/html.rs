@@ -91,7 +91,7 @@ impl Report {
                 number(scan.rows),
                 scan.heap_pages_estimated.map_or_else(none, number),
                 scan.heap_pages.map_or_else(none, grouped),
-                grouped(scan.lossy_pages),
+                scan.lossy_pages.map_or_else(none, grouped),
                 grouped(scan.rows_rechecked),
                 cold.and_then(|cold| cold.device_reads).map_or_else(none, grouped),
                 cold.and_then(|cold| cold.device_bytes).map_or_else(none, megabytes),
@@ -175,10 +175,12 @@ fn none() -> String {
 mod tests {
     use super::super::{Absent, Cold, Concurrency, Method, Run, Server, Table, Verdict};
     use super::*;
+    use crate::explain::measure::{Reader, summary};
     use roxmltree::{Document, ParsingOptions};
 
     fn timing(seconds: f64) -> Option<Timing> {
-        super::super::measure::summary(vec![Run { seconds, ..Run::default() }; 3], true)
+        let reader = Reader { itself: true, page_bytes: 8192 };
+        summary(vec![Run { seconds, ..Run::default() }; 3], reader)
     }
 
     #[test]

@@ -17,6 +17,13 @@ const ANALYZE: &str = "ANALYZE, BUFFERS, TIMING OFF, SETTINGS, VERBOSE";
 /// Share of the pages visited, in percent, that a cold run has read.
 const LEAST_READ: u64 = 95;
 
+/// How far the bytes that the device read may be off those that the query had read, as a share: beyond that,
+/// others read.
+const MOST_FOREIGN: f64 = 0.2;
+
+/// The same where others read for the query, and only blocks tell how much.
+const MOST_FOREIGN_OF_WORKERS: f64 = 0.5;
+
 /// Blocks that are met again whatever was taken out: roots of indexes, pages of the visibility map.
 const ROOTS: u64 = 4;
 
@@ -31,7 +38,19 @@ pub(super) struct Runner<'a> {
     pub(super) own_reads: bool,
 }
 
+/// Who reads for a scan, and how much a block is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader {
+    /// The process that runs the query, and no other one.
+    pub(super) itself: bool,
+    pub(super) page_bytes: u64,
+}
+
 impl Runner<'_> {
+    fn reader(&self, variant: &Variant) -> Reader {
+        Reader { itself: self.own_reads && variant.workers == 0, page_bytes: self.target.page_bytes }
+    }
+
     /// One run of one variant. `None`: it failed for reasons of its own, which it then says.
     async fn once(&self, planned: &mut Planned) -> Result<Option<(Run, Explained)>> {
         let before = self.counters.read();
@@ -87,7 +106,7 @@ impl Runner<'_> {
             }
         }
         for (planned, runs) in planned.iter_mut().zip(runs) {
-            planned.variant.warm = summary(runs, self.own_reads);
+            planned.variant.warm = summary(runs, self.reader(&planned.variant));
         }
         Ok(())
     }
@@ -114,7 +133,7 @@ impl Runner<'_> {
                 }
                 let Some((run, explained)) = self.once(&mut planned[i]).await? else { continue };
                 let methods::Scanned { found, read, .. } = methods::scanned(&explained.top, self.target);
-                if let Some(pages) = visited(planned, i)
+                if let Some(pages) = visited(planned, i, self.target.pages())
                     && !was_cold(pages, found, read)
                 {
                     let label = &planned[i].variant.label;
@@ -129,20 +148,23 @@ impl Runner<'_> {
         for (planned, runs) in planned.iter_mut().zip(runs) {
             // One that failed at some time has too few.
             let runs = if planned.variant.failed.is_some() { Vec::new() } else { runs };
-            planned.variant.cold = summary(runs, self.own_reads);
+            planned.variant.cold = summary(runs, self.reader(&planned.variant));
         }
         Ok(None)
     }
 }
 
-/// Pages of the table that a variant visits, each counted once. Those of an index scan are those that a bitmap
-/// of the same indexes names.
-fn visited(planned: &[Planned], i: usize) -> Option<u64> {
+/// Pages of the table that a variant visits, each counted once, or may visit at most. Those of an index scan are
+/// those that a bitmap of the same indexes names.
+fn visited(planned: &[Planned], i: usize, table_pages: u64) -> Option<u64> {
     let variant = &planned[i].variant;
-    variant.heap_pages.or_else(|| {
-        let bitmap = |one: &&Variant| one.method == Method::Bitmap && one.indexes == variant.indexes;
-        let same = planned.iter().map(|one| &one.variant).find(bitmap)?;
-        same.heap_pages.filter(|_| variant.method == Method::Index)
+    variant.heap_pages.or_else(|| match variant.method {
+        Method::Sequential => Some(table_pages),
+        Method::Index if !variant.stops_early => {
+            let bitmap = |one: &&Variant| one.method == Method::Bitmap && one.indexes == variant.indexes;
+            planned.iter().map(|one| &one.variant).find(bitmap)?.heap_pages
+        }
+        _ => None,
     })
 }
 
@@ -172,21 +194,36 @@ fn run_of(explained: &Explained, read: &Reading) -> Run {
     }
 }
 
+/// Whether what the device read during a run is near to what the run had read: by its process, or else into
+/// shared buffers, where the kernel's read-ahead comes on top.
+fn was_own(run: &Run, reader: Reader) -> bool {
+    let (own, most) = if reader.itself {
+        (run.backend_bytes, MOST_FOREIGN)
+    } else {
+        (Some(run.shared_read * reader.page_bytes), MOST_FOREIGN_OF_WORKERS)
+    };
+    own.zip(run.device_bytes).is_some_and(|(own, all)| {
+        let (own, all) = (float(own), float(all));
+        all <= own * (1.0 + most) && own <= all * (1.0 + most)
+    })
+}
+
 /// The medians of runs; `None` without any.
-pub(super) fn summary(runs: Vec<Run>, own_reads: bool) -> Option<Timing> {
+pub(super) fn summary(runs: Vec<Run>, reader: Reader) -> Option<Timing> {
     let seconds: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
     let counts = |count: &dyn Fn(&Run) -> Option<u64>| {
         let all: Option<Vec<f64>> = runs.iter().map(|run| count(run).map(float)).collect();
         median(&all?).map(whole)
     };
     let everybodys = counts(&|run| run.device_bytes);
-    let own = counts(&|run| run.backend_bytes).filter(|_| own_reads);
+    let own = counts(&|run| run.backend_bytes).filter(|_| reader.itself);
     Some(Timing {
         seconds: median(&seconds)?,
         least: seconds.iter().copied().fold(f64::INFINITY, f64::min),
         most: seconds.iter().copied().fold(0.0, f64::max),
         spread: spread(&seconds),
         device_reads: counts(&|run| run.device_reads),
+        device_reads_own: runs.iter().all(|run| was_own(run, reader)),
         device_bytes: own.or(everybodys),
         shared_hit: counts(&|run| Some(run.shared_hit)).unwrap_or_default(),
         shared_read: counts(&|run| Some(run.shared_read)).unwrap_or_default(),
@@ -234,11 +271,34 @@ mod tests {
             ..Run::default()
         };
         let runs = vec![run(1.2, 10, Some(7)), run(1.0, 30, Some(8)), run(1.1, 20, Some(9))];
-        let timing = summary(runs.clone(), true).expect("runs");
+        let reader = |itself| Reader { itself, page_bytes: 8192 };
+        let timing = summary(runs.clone(), reader(true)).expect("runs");
         assert!((timing.seconds - 1.1).abs() < 1e-9 && timing.least < 1.01 && timing.most > 1.19);
         assert_eq!((timing.device_reads, timing.device_bytes), (Some(20), Some(8)));
-        assert_eq!(summary(runs, false).expect("runs").device_bytes, Some(200));
-        assert!(summary(vec![run(1.0, 1, None)], true).expect("a run").spread.is_none());
-        assert!(summary(Vec::new(), true).is_none());
+        assert_eq!(summary(runs, reader(false)).expect("runs").device_bytes, Some(200));
+        assert!(summary(vec![run(1.0, 1, None)], reader(true)).expect("a run").spread.is_none());
+        assert!(summary(Vec::new(), reader(true)).is_none());
+    }
+    #[test]
+    fn reads_of_the_device_are_the_querys_where_bytes_agree() {
+        let run = |all: Option<u64>, own, shared_read| Run {
+            device_bytes: all,
+            backend_bytes: own,
+            shared_read,
+            ..Run::default()
+        };
+        let itself = Reader { itself: true, page_bytes: 8192 };
+        assert!(was_own(&run(Some(115), Some(100), 0), itself) && was_own(&run(Some(0), Some(0), 9), itself));
+        assert!(
+            !was_own(&run(Some(130), Some(100), 0), itself) && !was_own(&run(Some(80), Some(100), 0), itself)
+        );
+        assert!(!was_own(&run(None, Some(100), 0), itself) && !was_own(&run(Some(100), None, 0), itself));
+        // By workers: the blocks tell.
+        let others = Reader { itself: false, ..itself };
+        assert!(was_own(&run(Some(140 * 8192), Some(0), 100), others));
+        assert!(!was_own(&run(Some(160 * 8192), Some(160 * 8192), 100), others));
+        // One disturbed run is enough.
+        let runs = vec![run(Some(100), Some(100), 0), run(Some(900), Some(100), 0)];
+        assert!(!summary(runs, itself).expect("runs").device_reads_own);
     }
 }

@@ -14,12 +14,15 @@ pub(super) struct Scanned {
     /// The planner's cost of these nodes, for as often as it expects them to run once: 0 for those inside of
     /// a loop.
     pub(super) cost: f64,
+    /// Rows that the planner expects of all loops that there were, and of all workers together.
     pub(super) rows_estimated: f64,
     pub(super) rows: f64,
-    /// Pages of the table that the planner expects from bitmaps.
+    /// Pages of the table that the planner expects from bitmaps, of one loop.
     pub(super) pages_estimated: f64,
-    pub(super) exact: u64,
-    pub(super) lossy: u64,
+    /// Pages of bitmaps; `None` without a bitmap, and where the server does not tell those of workers (up to
+    /// PostgreSQL 17).
+    pub(super) exact: Option<u64>,
+    pub(super) lossy: Option<u64>,
     pub(super) rechecked: u64,
     pub(super) heap_fetches: u64,
     /// Blocks that bitmaps were made from, found and read.
@@ -30,6 +33,10 @@ pub(super) struct Scanned {
     pub(super) read: u64,
     /// Whether a node ran more than once, or is scanned by more than one node for each relation.
     pub(super) repeated: bool,
+    /// Whether a node may not have been run to its end, since nothing above it asked for more.
+    pub(super) stops_early: bool,
+    /// Parallel workers that the plan asks for.
+    pub(super) workers: u64,
 }
 
 impl Method {
@@ -42,7 +49,7 @@ impl Method {
     /// Of indexes that answer the same conditions a bitmap is made from the one that is cheaper to read,
     /// whatever it names (indxpath.c, choose_bitmap_and). Reading a BRIN index has no cpu_index_tuple_cost,
     /// any other has (selfuncs.c, brincostestimate, genericcostestimate): raised, BRIN is taken, at a cost
-    /// that is not touched. The other way round there is no such setting.
+    /// that is not touched; that of other indexes in the plan is. The other way round there is no such setting.
     pub(super) fn setup(self, harder: bool) -> Setup {
         let on = |yes: bool| if yes { "on" } else { "off" };
         let bitmap = matches!(self, Method::Bitmap | Method::Brin);
@@ -94,21 +101,38 @@ pub(super) fn method_of(top: &Node, target: &Target) -> Result<Method, String> {
     }
 }
 
+/// What a plan is beside the scans of the target: its shape, and how it reads other tables.
+pub(super) fn rest(top: &Node, target: &Target) -> Vec<String> {
+    let others = top.scans().into_iter().filter(|scan| !target.has(scan.schema, scan.table));
+    let read = others.map(|scan| format!("{:?} {:?}", scan.access, scan.indexes));
+    std::iter::once(top.shape()).chain(read).collect()
+}
+
 /// Sums up the scans of the target.
 pub(super) fn scanned(top: &Node, target: &Target) -> Scanned {
-    let mut all = Scanned::default();
+    let mut places = Vec::new();
+    above(top, Above::default(), &mut places);
+    let workers = places.iter().map(|(_, above)| above.workers).max().unwrap_or(0);
+    let mut all = Scanned { workers, ..Scanned::default() };
+    let mut bitmaps: Option<(u64, u64)> = Some((0, 0));
+    let mut has_bitmap = false;
     let scans: Vec<TableScan<'_>> =
         top.scans().into_iter().filter(|scan| target.has(scan.schema, scan.table)).collect();
     for (i, scan) in scans.iter().enumerate() {
         let node = scan.node;
         let loops = node.loops();
+        let place = places.iter().find(|(other, _)| std::ptr::eq(*other, node));
+        let Above { workers, stops_early } = place.map(|(_, above)| *above).unwrap_or_default();
+        // What is parallel-aware is shared out: each process runs a part of it, and Actual Rows is the average.
+        let shared_out = workers > 0 && node.is("Parallel Aware");
+        let once = if shared_out { float(workers) + 1.0 } else { 1.0 };
         let twice = scans[..i].iter().any(|other| (other.schema, other.table) == (scan.schema, scan.table));
-        all.repeated |= loops > 1.0 || twice;
+        all.repeated |= loops > once || twice;
+        all.stops_early |= stops_early || node.number("Actual Loops") == Some(0.0);
         all.cost += node.number("Total Cost").unwrap_or(0.0);
-        all.rows_estimated += node.number("Plan Rows").unwrap_or(0.0);
+        let expected = if shared_out { parallel_divisor(workers) } else { loops.max(1.0) };
+        all.rows_estimated += node.number("Plan Rows").unwrap_or(0.0) * expected;
         all.rows += node.number("Actual Rows").unwrap_or(0.0) * loops;
-        all.exact += node.count("Exact Heap Blocks");
-        all.lossy += node.count("Lossy Heap Blocks");
         all.heap_fetches += node.count("Heap Fetches");
         // An average over loops, as are rows.
         all.rechecked += times(node.count("Rows Removed by Index Recheck"), loops);
@@ -116,6 +140,11 @@ pub(super) fn scanned(top: &Node, target: &Target) -> Scanned {
         all.found += hit;
         all.read += read;
         if scan.access == Access::BitmapHeap {
+            has_bitmap = true;
+            bitmaps = bitmaps.and_then(|(exact, lossy)| {
+                let of = |name: &str| Some(node.count(name) + node.of_workers(name)?);
+                Some((exact + of("Exact Heap Blocks")?, lossy + of("Lossy Heap Blocks")?))
+            });
             for child in node.children() {
                 let (hit, read) = child.shared();
                 all.index_blocks += hit + read;
@@ -130,8 +159,70 @@ pub(super) fn scanned(top: &Node, target: &Target) -> Scanned {
             }
         }
     }
+    (all.exact, all.lossy) = bitmaps.filter(|_| has_bitmap).unzip();
     all.indexes.sort();
     all
+}
+
+/// What stands above a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Above {
+    /// Parallel workers of the Gather.
+    workers: u64,
+    /// Whether it may be asked for fewer rows than it has.
+    stops_early: bool,
+}
+
+/// The nodes of a plan, each with what stands above it.
+fn above<'a>(node: &'a Node, from: Above, into: &mut Vec<(&'a Node, Above)>) {
+    into.push((node, from));
+    for child in node.children() {
+        let workers =
+            if node.kind().starts_with("Gather") { node.count("Workers Planned") } else { from.workers };
+        let stops_early = wants_no_more(node, child).unwrap_or(from.stops_early);
+        above(child, Above { workers, stops_early }, into);
+    }
+}
+
+/// Whether a node may end before it has asked its child for every row; `None` if that is as with the node itself.
+fn wants_no_more(node: &Node, child: &Node) -> Option<bool> {
+    let relation = child.text("Parent Relationship").unwrap_or_default();
+    // EXISTS wants one row. What else there may be is not told apart in a plan.
+    if relation == "SubPlan" || relation == "InitPlan" {
+        return Some(true);
+    }
+    let inner = relation == "Inner";
+    let join = node.text("Join Type").unwrap_or_default();
+    match node.kind() {
+        "Limit" => Some(true),
+        // It ends when either side does.
+        "Merge Join" => Some(true),
+        "Nested Loop" if inner && (["Semi", "Anti"].contains(&join) || node.is("Inner Unique")) => Some(true),
+        // Without rows in its table it does not ask for more.
+        "Hash Join" if !inner => node
+            .children()
+            .iter()
+            .any(|hash| hash.loops() > 0.0 && hash.number("Actual Rows").is_some_and(|rows| rows <= 0.0))
+            .then_some(true),
+        "WindowAgg" if node.text("Run Condition").is_some() => Some(true),
+        // They have every row of their input before they give one.
+        "Sort" | "Hash" => Some(false),
+        "Aggregate" if ["Plain", "Hashed"].contains(&node.text("Strategy").unwrap_or_default()) => {
+            Some(false)
+        }
+        _ => None,
+    }
+}
+
+/// By how much the planner divides the rows of what is shared out among workers (costsize.c,
+/// get_parallel_divisor), with parallel_leader_participation as the server comes.
+fn parallel_divisor(workers: u64) -> f64 {
+    float(workers) + (1.0 - 0.3 * float(workers)).max(0.0)
+}
+
+#[allow(clippy::cast_precision_loss)] // workers
+fn float(n: u64) -> f64 {
+    n as f64
 }
 
 // counts of rows

@@ -282,24 +282,32 @@ pub struct Variant {
     /// Whether the rest of the plan is another than in the planner's own: then times compare plans, not
     /// scans.
     pub rest_differs: bool,
+    /// Parallel workers that the plan asks for.
+    pub workers: u64,
+    /// Whether what is above the scan may end it before it has read all that it could: a LIMIT, a semi join
+    /// ...: then the pages that it reads cannot be told from its plan.
+    pub stops_early: bool,
     /// The planner's cost of the scan; `None` where it has what the planner was told to avoid.
     pub scan_cost: Option<f64>,
-    /// The planner's cost of the whole plan; `None` as above.
+    /// The planner's cost of the whole plan; `None` as above, and where a BRIN scan could only be had by raised
+    /// costs of indexes that other parts of the plan use.
     pub total_cost: Option<f64>,
-    /// Rows that the planner expected of the scan.
+    /// Rows that the planner expected of the scan, of all its loops and workers together.
     pub rows_estimated: f64,
     /// Rows that it had.
     pub rows: f64,
-    /// Pages of the table that the planner expected a bitmap to name, by its formula.
+    /// Pages of the table that the planner expected a bitmap to name, by its formula; `None` of a scan that is
+    /// repeated.
     pub heap_pages_estimated: Option<f64>,
     /// Pages of the table that it visited, each counted once, where that is known.
     pub heap_pages: Option<u64>,
     /// Pages of indexes that bitmaps were made from.
     pub index_pages: u64,
-    /// Pages of a bitmap with known rows.
-    pub exact_pages: u64,
-    /// Pages of which all rows had to be checked, since the bitmap had no room for them.
-    pub lossy_pages: u64,
+    /// Pages of a bitmap with known rows; `None` without a bitmap, and where parallel workers do not tell
+    /// theirs (up to PostgreSQL 17).
+    pub exact_pages: Option<u64>,
+    /// Pages of which all rows had to be checked, since the bitmap had no room for them; `None` as above.
+    pub lossy_pages: Option<u64>,
     /// Rows thrown away by that check.
     pub rows_rechecked: u64,
     /// Rows that an index-only scan had to look up in the table.
@@ -329,6 +337,9 @@ pub struct Timing {
     pub spread: Option<f64>,
     /// Reads that the device did meanwhile, for whomever: the median.
     pub device_reads: Option<u64>,
+    /// Whether they can be taken for this query's: in each run the bytes that the device read agree with what the
+    /// query had read.
+    pub device_reads_own: bool,
     /// Bytes that were read from it: by the process that ran the query if it reads itself, else by everybody.
     pub device_bytes: Option<u64>,
     /// Blocks found in shared buffers: the median.

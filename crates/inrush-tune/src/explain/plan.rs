@@ -131,6 +131,17 @@ impl Node {
         &self.children
     }
 
+    /// Whether something is said of the node, and true.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.fields.get(name).and_then(Value::as_bool) == Some(true)
+    }
+
+    /// A count that parallel workers have each for themselves, summed up; `None` where one has none.
+    pub(super) fn of_workers(&self, name: &str) -> Option<u64> {
+        let workers = self.fields.get("Workers").and_then(Value::as_array);
+        workers.into_iter().flatten().map(|worker| worker.get(name)?.as_u64()).sum()
+    }
+
     /// This node and all below it, the top first.
     pub(super) fn all(&self) -> Vec<&Node> {
         let mut all = vec![self];

@@ -190,6 +190,7 @@ fn check_time(
         method: own.method,
         table_pages: target.pages(),
         heap_pages: expected.or((own.method == Method::Sequential).then(|| target.pages())),
+        stops_early: own.stops_early,
         index_pages: 0,
         sweeps: None,
         warm_seconds: 0.0,
@@ -271,6 +272,7 @@ fn complete(scans: &mut [Variant], table: &Table, server: &Server, options: &Opt
     for scan in scans.iter_mut() {
         if let (Method::Index, Some((indexes, heap, index))) = (scan.method, &bitmap)
             && scan.indexes == *indexes
+            && !scan.stops_early
         {
             (scan.heap_pages, scan.index_pages) = (*heap, *index);
         }
@@ -279,6 +281,7 @@ fn complete(scans: &mut [Variant], table: &Table, server: &Server, options: &Opt
             method: scan.method,
             table_pages: table.pages,
             heap_pages: scan.heap_pages,
+            stops_early: scan.stops_early,
             index_pages: scan.index_pages,
             sweeps: sweeps(scan, warm),
             warm_seconds: warm.seconds,
@@ -372,7 +375,9 @@ fn remarks(
 /// Bytes that the query and everybody has read during the cold run in which others read the most, if that was
 /// much.
 fn foreign_reads(scans: &[Variant]) -> Option<(u64, u64)> {
-    let runs = scans.iter().filter_map(|scan| scan.cold.as_ref()).flat_map(|cold| &cold.runs);
+    // Of a parallel plan the process reads but its own part.
+    let alone = scans.iter().filter(|scan| scan.workers == 0);
+    let runs = alone.filter_map(|scan| scan.cold.as_ref()).flat_map(|cold| &cold.runs);
     let both = runs.filter_map(|run| Some((run.backend_bytes?, run.device_bytes?)));
     both.filter(|(ours, all)| *all > ours + ours / 5 + (8 << 20)).max_by_key(|(ours, all)| all - ours)
 }

@@ -77,7 +77,11 @@ pub(super) async fn find(
         }
         match force(session, options, base, target, method).await? {
             Ok((plan, setup)) => {
-                let variant = variant_of(method, &plan, base, target);
+                let mut variant = variant_of(method, &plan, base, target);
+                // Without the raise the planner makes another plan: there is no cost to take instead.
+                if raised(&setup) && beside(&plan, target) {
+                    variant.total_cost = None;
+                }
                 spread(&mut planned, &variant, &setup, values, server);
             }
             // Seldom possible, and an index scan is what there is instead.
@@ -127,6 +131,16 @@ async fn force(
     Ok(Err(format!("{what}: {instead}")))
 }
 
+/// Whether indexes other than BRIN have been made expensive.
+fn raised(setup: &Setup) -> bool {
+    setup.settings.iter().any(|(name, _)| *name == "cpu_index_tuple_cost")
+}
+
+/// Whether a plan has indexes of other tables in it.
+fn beside(plan: &Explained, target: &Target) -> bool {
+    plan.top.scans().iter().any(|scan| !target.has(scan.schema, scan.table) && !scan.indexes.is_empty())
+}
+
 /// Why a method cannot be had whatever the query is.
 fn impossible(method: Method, target: &Target) -> Option<String> {
     let has = |brin: bool| target.indexes.iter().any(|index| (index.method == "brin") == brin);
@@ -152,7 +166,9 @@ fn variant_of(method: Method, plan: &Explained, base: &Base, target: &Target) ->
             .iter()
             .map(|(schema, name)| format!("{}.{}", quote_ident(schema), quote_ident(name)))
             .collect(),
-        rest_differs: plan.top.shape() != base.plan.top.shape(),
+        rest_differs: methods::rest(&plan.top, target) != methods::rest(&base.plan.top, target),
+        workers: scanned.workers,
+        stops_early: scanned.stops_early,
         scan_cost: held(scanned.cost),
         total_cost: total.and_then(held),
         rows_estimated: scanned.rows_estimated,
@@ -212,13 +228,16 @@ pub(super) fn take_figures(planned: &mut Planned, explained: &Explained, target:
         .any(|(schema, name)| target.index(schema, name).is_some_and(|index| index.method == "brin"));
     let variant = &mut planned.variant;
     variant.rows = scanned.rows;
+    variant.rows_estimated = scanned.rows_estimated;
+    variant.heap_pages_estimated = variant.heap_pages_estimated.filter(|_| !scanned.repeated);
+    variant.stops_early = scanned.stops_early;
     // Of the plan that was run: whether another setting has changed the cost is a finding.
     variant.scan_cost = variant.scan_cost.map(|_| scanned.cost).filter(|cost| *cost < DISABLED);
     variant.total_cost =
         variant.total_cost.and(explained.top.number("Total Cost")).filter(|cost| *cost < DISABLED);
     variant.exact_pages = scanned.exact;
     variant.lossy_pages = scanned.lossy;
-    if variant.work_mem_kb.is_some() && scanned.lossy > 0 {
+    if variant.work_mem_kb.is_some() && scanned.lossy > Some(0) {
         variant.label = variant.label.replace(EXACT, ", larger");
     }
     variant.rows_rechecked = scanned.rechecked;
@@ -233,12 +252,12 @@ pub(super) fn exact(planned: &Planned) -> Option<Planned> {
     let variant = &planned.variant;
     if variant.method != Method::Bitmap
         || planned.ranges
-        || variant.lossy_pages == 0
+        || variant.lossy_pages? == 0
         || variant.work_mem_kb.is_some()
     {
         return None;
     }
-    let work_mem = work_mem_for(variant.exact_pages + variant.lossy_pages);
+    let work_mem = work_mem_for(variant.exact_pages? + variant.lossy_pages?);
     let mut setup = planned.setup.clone();
     setup.settings.push(("work_mem", work_mem.to_string()));
     let variant = Variant {
@@ -248,6 +267,11 @@ pub(super) fn exact(planned: &Planned) -> Option<Planned> {
         ..variant.clone()
     };
     Some(Planned { variant, setup, ranges: false })
+}
+
+/// The tablespace that one of the statements below alters, quoted as in it.
+fn tablespace_of(statement: &str) -> Option<&str> {
+    Some(statement.strip_prefix("ALTER TABLESPACE ")?.rsplit_once(" SET (")?.0)
 }
 
 /// The current effective_io_concurrency, and how to set another one where a tablespace masks it.
@@ -269,11 +293,6 @@ pub(super) fn values(
     };
     let mut all = vec![Value { value: current, current: true, setup: Setup::default() }];
     match options.concurrency {
-/// The tablespace that one of the statements below alters, quoted as in it.
-fn tablespace_of(statement: &str) -> Option<&str> {
-    Some(statement.strip_prefix("ALTER TABLESPACE ")?.rsplit_once(" SET (")?.0)
-}
-
         None => {
             said.why_only_current = Some(
                 "no other value was named (--concurrency), and the storage has not been measured".to_owned(),
@@ -394,7 +413,7 @@ mod tests {
         let planned =
             |variant: &Variant| Planned { variant: variant.clone(), setup: Setup::default(), ranges: false };
         assert!(exact(&planned(&variant)).is_none());
-        (variant.exact_pages, variant.lossy_pages) = (36_636, 79_633);
+        (variant.exact_pages, variant.lossy_pages) = (Some(36_636), Some(79_633));
         let more = exact(&planned(&variant)).expect("lossy");
         assert_eq!(more.variant.work_mem_kb, Some(7994));
         assert_eq!(more.setup.settings, [("work_mem", "7994".to_owned())]);

@@ -208,19 +208,20 @@ fn chosen(own: &Variant, scans: &[Variant]) -> Option<String> {
 fn memory(scans: &[Variant], cold: bool) -> Option<String> {
     let more = scans.iter().find(|scan| scan.work_mem_kb.is_some())?;
     let less = scans.iter().find(|scan| {
-        scan.lossy_pages > 0
+        scan.lossy_pages > Some(0)
             && scan.work_mem_kb.is_none()
             && (scan.method, scan.concurrency) == (more.method, more.concurrency)
     })?;
-    let pages = less.exact_pages + less.lossy_pages;
+    let lossy = less.lossy_pages?;
+    let pages = less.exact_pages? + lossy;
     let mut text = format!(
         "The bitmap did not fit into work_mem: {} of {} pages were lossy, and {} rows were rechecked",
-        count(less.lossy_pages),
+        count(lossy),
         count(pages),
         count(less.rows_rechecked)
     );
     let work_mem = more.work_mem_kb?;
-    if more.lossy_pages > 0 {
+    if more.lossy_pages > Some(0) {
         text += &format!("; work_mem = {work_mem} kB does not keep it exact either");
     } else if let (Some(with), Some(without)) = (timing(more, cold), timing(less, cold)) {
         text += &format!(
@@ -316,6 +317,10 @@ fn bitmap_pages(scans: &[Variant], table: &Table) -> Option<Reason> {
             number(scan.rows_estimated),
             number(scan.rows)
         );
+        // How many rows were expected of all workers is only known as far as their number was as planned.
+        if scan.workers > 0 {
+            return None;
+        }
         return Some(Reason { about: "rows", text });
     }
     let index = table.indexes.iter().find(|index| scan.indexes.contains(&index.name));

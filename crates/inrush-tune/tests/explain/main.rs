@@ -3,6 +3,7 @@
 mod cold;
 mod facts;
 mod methods;
+mod plans;
 mod refused;
 
 use inrush_core::{Error, Result};

@@ -1,10 +1,18 @@
+use super::super::measure::{Reader, summary};
 use super::super::{Index, Run};
 use super::*;
 
-/// Runs of these seconds, with so many device reads each.
+/// Runs of these seconds, with so many device reads each, all of them the query's.
 fn timed(seconds: [f64; 3], reads: u64) -> Option<Timing> {
-    let run = |seconds| Run { seconds, device_reads: Some(reads), ..Run::default() };
-    super::super::measure::summary(seconds.map(run).to_vec(), true)
+    let bytes = Some(reads * 8192);
+    let run = |seconds| Run {
+        seconds,
+        device_reads: Some(reads),
+        device_bytes: bytes,
+        backend_bytes: bytes,
+        ..Run::default()
+    };
+    summary(seconds.map(run).to_vec(), Reader { itself: true, page_bytes: 8192 })
 }
 
 fn scan(method: Method, concurrency: Option<u32>, cost: f64) -> Variant {
@@ -182,7 +190,7 @@ fn overlap_needs_reads() {
 #[test]
 fn memory_is_a_lever() {
     let mut lossy = scan(Method::Bitmap, Some(1), 100.0);
-    (lossy.exact_pages, lossy.lossy_pages, lossy.rows_rechecked) = (36_636, 79_633, 8_400_000);
+    (lossy.exact_pages, lossy.lossy_pages, lossy.rows_rechecked) = (Some(36_636), Some(79_633), 8_400_000);
     lossy.warm = timed([2.0, 2.0, 2.1], 0);
     let mut exact = scan(Method::Bitmap, Some(1), 100.0);
     (exact.label, exact.work_mem_kb, exact.warm) = ("exact".into(), Some(7994), timed([1.0, 1.0, 1.1], 0));
@@ -196,7 +204,7 @@ fn memory_is_a_lever() {
         "{:?}",
         verdict.sentences
     );
-    exact.lossy_pages = 1;
+    exact.lossy_pages = Some(1);
     let said = memory(&[lossy, exact], false).expect("a sentence");
     assert!(said.ends_with("work_mem = 7994 kB does not keep it exact either."), "{said}");
 }
