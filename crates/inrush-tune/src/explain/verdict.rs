@@ -148,7 +148,13 @@ fn too_close(a: (&Variant, &Timing), b: (&Variant, &Timing)) -> Option<String> {
 /// What of the figures makes one faster than another.
 fn why_faster(fast: &Variant, slow: &Variant, cold: bool) -> Option<String> {
     let (a, b) = (timing(fast, cold)?, timing(slow, cold)?);
-    let fewer = |a: Option<u64>, b: Option<u64>| Some((a?, b?)).filter(|(a, b)| *b >= 2 * *a && *b >= 100);
+    if fast.rest_differs || slow.rest_differs {
+        return Some("the rest of the plan is another".to_owned());
+    }
+    // The device counts for everybody; and what it reads warm is what somebody else has pushed out.
+    let own = cold && a.device_reads_own && b.device_reads_own;
+    let fewer =
+        |a: Option<u64>, b: Option<u64>| Some((a?, b?)).filter(|(a, b)| own && *b >= 2 * *a && *b >= 100);
     if let Some((few, many)) = fewer(a.device_reads, b.device_reads) {
         return Some(format!("it took {} device reads instead of {}", count(few), count(many)));
     }
@@ -311,16 +317,16 @@ fn bitmap_pages(scans: &[Variant], table: &Table) -> Option<Reason> {
     let rows = (scan.rows_estimated.max(1.0) / scan.rows.max(1.0))
         .max(scan.rows.max(1.0) / scan.rows_estimated.max(1.0));
     if rows >= 2.0 && rows * 1.5 >= off(&scan)? {
+        // How many rows were expected of all workers is only known as far as their number was as planned.
+        if scan.workers > 0 {
+            return None;
+        }
         let text = format!(
             "{pages}, since it expected {} rows and there were {}: ANALYZE, or extended statistics, may \
              mend that",
             number(scan.rows_estimated),
             number(scan.rows)
         );
-        // How many rows were expected of all workers is only known as far as their number was as planned.
-        if scan.workers > 0 {
-            return None;
-        }
         return Some(Reason { about: "rows", text });
     }
     let index = table.indexes.iter().find(|index| scan.indexes.contains(&index.name));
@@ -378,25 +384,37 @@ fn overlap(scans: &[Variant], table: &Table, storage: Option<&Measured>) -> Opti
     Some(Reason { about: "overlap", text })
 }
 
-/// (e) One random_page_cost serves index scans, which wait for each read, and bitmap scans, which do not.
+/// (e) One random_page_cost serves index scans, which wait for each read, and bitmap scans, which do not. It shows
+/// where both read the same pages, as many as the planner expected, and the bitmap scan has them sooner.
 fn one_random_page_cost(scans: &[Variant]) -> Option<Reason> {
-    let unit =
-        |scan: &Variant| Some(scan.cold.as_ref()?.seconds / scan.scan_cost.filter(|cost| *cost > 0.0)? * 1e6);
-    let index = scans.iter().find(|scan| scan.method == Method::Index && unit(scan).is_some())?;
-    let deep = scans.iter().filter(|scan| scan.method == Method::Bitmap && scan.concurrency > Some(1));
-    let bitmap = deep.filter(|scan| unit(scan).is_some()).max_by_key(|scan| scan.concurrency)?;
-    let (alone, ahead) = (unit(index)?, unit(bitmap)?);
     // Times that are all computing say nothing of reads.
     let reads = |scan: &Variant| {
         scan.cold.as_ref().zip(scan.warm.as_ref()).is_some_and(|(c, w)| c.least > 1.5 * w.most)
     };
-    (alone >= 2.0 * ahead && reads(index)).then(|| Reason {
+    let as_expected = |scan: &Variant| {
+        scan.heap_pages_estimated.zip(scan.heap_pages).is_some_and(|(expected, real)| {
+            let (expected, real) = (expected.max(1.0), float(real).max(1.0));
+            expected <= real * 1.5 && real <= expected * 1.5
+        })
+    };
+    let index =
+        scans.iter().find(|scan| scan.method == Method::Index && !scan.rest_differs && reads(scan))?;
+    let bitmap = scans
+        .iter()
+        .filter(|scan| scan.method == Method::Bitmap && scan.concurrency > Some(1) && !scan.rest_differs)
+        .filter(|scan| scan.indexes == index.indexes && scan.work_mem_kb.is_none())
+        .filter(|scan| scan.cold.is_some() && as_expected(scan))
+        .max_by_key(|scan| scan.concurrency)?;
+    let (alone, ahead) = (index.cold.as_ref()?, bitmap.cold.as_ref()?);
+    let pages = index.heap_pages.filter(|pages| *pages >= 100 && bitmap.heap_pages == Some(*pages))?;
+    let slower = ahead.most < alone.least && alone.seconds >= 2.0 * ahead.seconds;
+    slower.then(|| Reason {
         about: "one-random-page-cost",
         text: format!(
-            "one random_page_cost serves both: 1000 units of cost took {} as index scan, which waits for \
-             each read, and {} as {}, which asks for up to {} ahead",
-            seconds(alone / 1e3),
-            seconds(ahead / 1e3),
+            "one random_page_cost serves both: a page of the table took {} by index scan, which waits for \
+             each read, and {} by {}, which asks for up to {} ahead",
+            seconds(alone.seconds / float(pages)),
+            seconds(ahead.seconds / float(pages)),
             bitmap.label,
             bitmap.concurrency.unwrap_or_default()
         ),
@@ -411,6 +429,7 @@ fn seconds(seconds: f64) -> String {
         s if s >= 0.9995 => format!("{s:.2} s"),
         s if s >= 0.0995 => format!("{:.0} ms", s * 1e3),
         s if s >= 0.00995 => format!("{:.1} ms", s * 1e3),
+        s if s < 0.000_995 => format!("{:.0} µs", s * 1e6),
         s => format!("{:.2} ms", s * 1e3),
     }
 }

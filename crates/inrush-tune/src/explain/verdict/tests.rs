@@ -166,15 +166,70 @@ fn order_is_only_claimed_where_reads_are_few() {
     let mut scans = published();
     scans[3].cold = timed([6.0, 6.0, 6.1], 66_000);
     assert_eq!(order_within_keys(&scans, &table()), None);
-    // Then index scans wait for each read, at a cost like that of a bitmap's.
+}
+
+#[test]
+fn one_cost_for_two_ways_of_reading() {
+    let mut scans = published();
+    scans[3].cold = timed([6.0, 6.0, 6.1], 66_000);
+    for bitmap in &mut scans[..2] {
+        bitmap.indexes = vec!["t_c1".into()];
+        (bitmap.heap_pages_estimated, bitmap.heap_pages) = (Some(60_000.0), Some(67_000));
+    }
     let reason = one_random_page_cost(&scans).expect("a reason");
-    assert!(reason.text.contains("21.9 ms as index scan"), "{}", reason.text);
     assert!(
-        reason.text.contains("8.20 ms as bitmap at 32, which asks for up to 32 ahead"),
+        reason.text.contains(
+            "a page of the table took 90 µs by index scan, which waits for each read, and 16 µs by bitmap at 32"
+        ),
         "{}",
         reason.text
     );
-    assert_eq!(one_random_page_cost(&published()), None);
+    let without = |change: &dyn Fn(&mut Vec<Variant>)| {
+        let mut scans = scans.clone();
+        change(&mut scans);
+        assert_eq!(one_random_page_cost(&scans), None);
+    };
+    // The index scan was the faster one.
+    without(&|scans| scans[3].cold = timed([0.70, 0.69, 0.71], 558));
+    without(&|scans| scans[3].cold = timed([1.5, 1.6, 1.05], 558));
+    // Another index, another number of pages than expected, or none that is known: the costs differ for those reasons.
+    without(&|scans| scans[1].indexes = vec!["t_other".into()]);
+    without(&|scans| scans[1].heap_pages_estimated = Some(30_000.0));
+    without(&|scans| scans[1].heap_pages_estimated = Some(120_000.0));
+    without(&|scans| scans[3].heap_pages = None);
+    // Nothing of it is reading.
+    without(&|scans| scans[3].warm = timed([5.9, 5.9, 6.0], 0));
+}
+
+#[test]
+fn reads_of_others_are_no_reason() {
+    let first = |scans: &[Variant]| Verdict::of(scans, &table(), None).sentences[0].clone();
+    assert!(first(&published()).contains("because it took 558 device reads"));
+    // Somebody else read while the planner's own ran.
+    let mut scans = published();
+    scans[0].cold.as_mut().expect("cold").device_reads_own = false;
+    assert!(!first(&scans).contains("device reads"), "{}", first(&scans));
+    assert!(first(&scans).contains("for reasons that these figures do not show"), "{}", first(&scans));
+    // Another plan has other reads.
+    let mut scans = published();
+    scans[3].rest_differs = true;
+    assert!(first(&scans).contains("because the rest of the plan is another"), "{}", first(&scans));
+    // Warm there is nothing that the query reads.
+    let mut scans = published();
+    for scan in &mut scans {
+        scan.warm = scan.cold.take();
+    }
+    assert!(!first(&scans).contains("device reads"), "{}", first(&scans));
+}
+
+#[test]
+fn rows_of_workers_are_no_reason() {
+    let mut scan = scan(Method::Bitmap, Some(1), 1000.0);
+    (scan.heap_pages_estimated, scan.heap_pages) = (Some(10_000.0), Some(1000));
+    (scan.rows_estimated, scan.rows) = (80_000.0, 1000.0);
+    assert_eq!(bitmap_pages(&[scan.clone()], &table()).map(|reason| reason.about), Some("rows"));
+    scan.workers = 2;
+    assert_eq!(bitmap_pages(&[scan], &table()), None);
 }
 
 #[test]
@@ -222,5 +277,6 @@ fn a_failed_variant_is_named() {
 fn figures_for_people() {
     let said: Vec<String> = [0.0012, 0.0123, 0.1234, 1.234, 12.34, 123.4].map(seconds).to_vec();
     assert_eq!(said, ["1.20 ms", "12.3 ms", "123 ms", "1.23 s", "12.3 s", "123 s"]);
+    assert_eq!([seconds(16e-6), seconds(0.000_9)], ["16 µs", "900 µs"]);
     assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
 }
