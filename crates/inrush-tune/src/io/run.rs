@@ -155,7 +155,7 @@ pub async fn server(
                 // One table is read, and says something of its own tablespace only.
                 let told = match asked.take() {
                     Some(told) => told,
-                    None => ask(request, client, &server, progress).await,
+                    None => ask(request, conninfo, &server, ended, progress).await,
                 };
                 match told {
                     Ok((tablespace, measured)) if tablespace == space.tablespace.name => Ok(measured),
@@ -285,8 +285,9 @@ fn same_storage(path: &Path, space: &Space, facts: &ServerFacts, conninfo: &Conn
 
 async fn ask(
     request: &Request,
-    client: &mut Client,
+    conninfo: &ConnInfo,
     server: &Server,
+    ended: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(String, Measured)> {
     let plan = in_database::Plan {
@@ -294,7 +295,7 @@ async fn ask(
         seconds: request.seconds,
         read_bytes: probe::MOST_READ_BYTES,
     };
-    in_database::run(client, server, &plan, &mut |done, text| {
+    in_database::run(conninfo, server, &plan, ended, &mut |done, text| {
         progress(Progress { done, text: text.to_owned() });
     })
     .await

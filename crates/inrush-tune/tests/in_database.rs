@@ -1,0 +1,189 @@
+//! The probe through the server alone, against real servers: tables that are cached, and tables on slow storage.
+
+use inrush_core::{Code, Result};
+use inrush_sink::conninfo;
+use inrush_testkit::slow_disk::LatencyLayer;
+use inrush_testkit::{Postgres, ServerOptions, ServerUser, require_server};
+use inrush_tune::files;
+use inrush_tune::io::Measured;
+use inrush_tune::io::in_database::{Plan, run};
+use inrush_tune::io::measured::StopReason;
+use inrush_tune::io::report;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn server(version: u32) -> Postgres {
+    Postgres::start(&ServerOptions {
+        version: version.into(),
+        conf: &[("shared_buffers", "16MB"), ("autovacuum", "off")],
+        ..ServerOptions::default()
+    })
+}
+
+/// 30,000 pages with six rows each.
+fn table(server: &Postgres, tablespace: &str) {
+    server.psql(&format!(
+        "CREATE UNLOGGED TABLE big (id int, pad text) WITH (fillfactor = 10) TABLESPACE {tablespace};
+         INSERT INTO big SELECT i, repeat('x', 90) FROM generate_series(1, 180000) i;
+         CREATE UNIQUE INDEX ON big (id) TABLESPACE {tablespace}"
+    ));
+    server.psql("VACUUM ANALYZE big");
+    let pages = server.psql("SELECT relpages FROM pg_class WHERE relname = 'big'");
+    assert!(pages.parse::<u32>().expect("pages") >= 30_000, "{pages}");
+}
+
+fn plan(seconds: f64) -> Plan {
+    Plan { table: Some("public.big".into()), seconds, read_bytes: 2_000_000_000 }
+}
+
+async fn asked(
+    server: &Postgres,
+    version: u32,
+    seconds: f64,
+    ended: &AtomicBool,
+    tell: &mut dyn FnMut(f64, &str),
+) -> Result<(String, Measured)> {
+    let conninfo = conninfo::resolve(Some(&server.url()), &|_| None).expect("settings").expect("a server");
+    let (io_method, io_workers) =
+        if version >= 18 { (Some("worker".to_owned()), Some(3)) } else { (None, None) };
+    let facts =
+        report::Server { version_num: version * 10_000, io_method, io_workers, ..report::Server::default() };
+    run(&conninfo, &facts, &plan(seconds), ended, tell).await
+}
+
+/// Whatever is in front of pg_catalog, and would be called if a name or an operator were not qualified.
+const HOSTILE: &str = r#"
+    CREATE SCHEMA front;
+    DO $$ DECLARE t text; BEGIN
+      FOREACH t IN ARRAY ARRAY['"char"', 'text', 'name', 'oid', 'int2', 'int4', 'int8', 'bool', 'tid'] LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION front.equal(%1$s, %1$s) RETURNS bool LANGUAGE plpgsql
+          AS ''BEGIN RAISE EXCEPTION $m$hostile$m$; END'';
+          CREATE OPERATOR front.= (LEFTARG = %1$s, RIGHTARG = %1$s, FUNCTION = front.equal);
+          CREATE FUNCTION front.count(%1$s) RETURNS int8 LANGUAGE plpgsql
+          AS ''BEGIN RAISE EXCEPTION $m$hostile$m$; END''', t);
+      END LOOP;
+    END $$;
+    CREATE VIEW front.pg_class AS SELECT 1 AS oid; CREATE VIEW front.pg_stats AS SELECT 1 AS oid;
+    CREATE DOMAIN front.text AS pg_catalog.int4; CREATE DOMAIN front.int8 AS pg_catalog.text;
+    ALTER ROLE postgres SET search_path = front, pg_catalog, public"#;
+
+async fn what_is_cached_is_not_called_storage(version: u32) {
+    let server = server(version);
+    table(&server, "pg_default");
+    let before = server.psql("SHOW effective_io_concurrency");
+    let told = async || {
+        asked(&server, version, 30.0, &AtomicBool::new(false), &mut |_, _| {}).await.expect_err("a refusal")
+    };
+    // The machine may be short of memory: then some is not cached, and the passes still say nothing of a disk.
+    let error = told().await;
+    assert!(error.fact().starts_with("cannot tell: "), "{error}");
+    assert!(error.fact().contains("cache") && error.hint_text().is_some(), "{error}");
+    server.psql(HOSTILE);
+    let error = told().await;
+    assert!(error.fact().starts_with("cannot tell: ") && error.fact().contains("cache"), "{error}");
+    assert_eq!(server.psql("SHOW effective_io_concurrency"), before);
+}
+
+#[tokio::test]
+async fn what_is_cached_is_not_called_storage_on_15() {
+    require_server!(15);
+    what_is_cached_is_not_called_storage(15).await;
+}
+
+#[tokio::test]
+async fn what_is_cached_is_not_called_storage_on_18() {
+    require_server!(18);
+    what_is_cached_is_not_called_storage(18).await;
+}
+
+/// Values of a key that the statistics know nothing of are not read: the trial ends at three times what was expected.
+#[tokio::test]
+async fn keys_with_more_rows_than_known_are_refused() {
+    require_server!(15);
+    let server = server(15);
+    table(&server, "pg_default");
+    // Each tenth value becomes one of a block of 10,000 with a thousand rows; nobody analyzes.
+    server.psql(
+        "DROP INDEX big_id_idx; CREATE INDEX ON big (id);
+         INSERT INTO big SELECT i, '' FROM generate_series(1, 180000) i, generate_series(1, 12)",
+    );
+    let error =
+        asked(&server, 15, 30.0, &AtomicBool::new(false), &mut |_, _| {}).await.expect_err("a refusal");
+    assert!(error.fact().contains("rows or more"), "{error}");
+}
+
+#[tokio::test]
+async fn slow_storage_shows_its_curve() {
+    require_server!(15);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode));
+    mode(directory.path(), 0o755).expect("own directory");
+    let [backing, at] = ["backing", "at"].map(|name| directory.path().join(name));
+    for path in [&backing, &at] {
+        std::fs::create_dir(path).expect("own directory");
+    }
+    let layer = match LatencyLayer::mount(&backing, &at, Duration::from_millis(1)) {
+        Ok(layer) => layer,
+        Err(e) => {
+            eprintln!("SKIPPED slow_storage_shows_its_curve: no slow storage here: {e}");
+            return;
+        }
+    };
+    let tables = layer.at().join("tables");
+    std::fs::create_dir(&tables).expect("in the layer");
+    mode(&tables, 0o700).expect("own directory");
+    ServerUser::get().own(&tables).expect("root");
+    let server = server(15);
+    server.psql(&format!("CREATE TABLESPACE slow LOCATION '{}'", tables.display()));
+    table(&server, "slow");
+    let files: Vec<_> = ["big", "big_id_idx"]
+        .iter()
+        .flat_map(|name| {
+            let path = server.psql(&format!("SELECT pg_relation_filepath('{name}')"));
+            files::of(&server.data_dir().join(path)).expect("files")
+        })
+        .collect();
+    let cold = || {
+        server.restart();
+        files.iter().for_each(|path| files::forget(path).expect("fadvise"));
+    };
+    cold();
+    let never = AtomicBool::new(false);
+
+    // A hundred pages take longer than the time of a first trial.
+    let error = asked(&server, 15, 0.3, &never, &mut |_, _| {}).await.expect_err("too few seconds");
+    assert!(error.fact().contains("s were too few: a trial"), "{error}");
+
+    // In a trial: it is cancelled.
+    cold();
+    let ended = AtomicBool::new(false);
+    let begun = tokio::sync::Notify::new();
+    let mut tell = |done: f64, _: &str| {
+        if done > 0.0 {
+            begun.notify_one();
+        }
+    };
+    let (interrupted, ()) = tokio::join!(asked(&server, 15, 60.0, &ended, &mut tell), async {
+        begun.notified().await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(interrupted.expect_err("interrupted").code(), Code::Interrupted);
+
+    cold();
+    let (tablespace, measured) = asked(&server, 15, 60.0, &never, &mut |_, _| {}).await.expect("figures");
+    assert_eq!(tablespace, "slow");
+    assert!(measured.stopped.as_ref().is_none_or(|stop| stop.reason == StopReason::Time));
+    let page_us =
+        |ahead: u32| measured.replays.iter().find(|one| one.ahead == ahead).expect("a value").page_us;
+    println!(
+        "us a page: {:?}",
+        measured.replays.iter().map(|one| (one.ahead, one.page_us)).collect::<Vec<_>>()
+    );
+    println!("{:?} {:?}", measured.storage.file_system_note, measured.watched);
+    assert!(page_us(0) >= 1_000.0 && page_us(0) > 3.0 * page_us(16), "{:?}", measured.replays);
+    // Nothing is left of what was set.
+    assert_eq!(server.psql("SELECT count(*) FROM pg_tablespace WHERE spcoptions IS NOT NULL"), "0");
+}
