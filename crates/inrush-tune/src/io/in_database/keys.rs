@@ -51,9 +51,10 @@ impl<'a> Keys<'a> {
     pub(super) fn take(&mut self, wanted: u64) -> Option<Vec<i64>> {
         let slot = self.slots.pop()?;
         let wanted = wanted.clamp(1, self.strata);
+        let first = random(&mut self.seed) % self.strata;
         let keys = (0..wanted).filter_map(|i| {
-            // Some of the strata, evenly spread; of those one cell.
-            let stratum = u64::try_from(u128::from(i) * u128::from(self.strata) / u128::from(wanted)).ok()?;
+            // Some of the strata, evenly spread, and others each time; of those one cell.
+            let stratum = (i * self.strata + first) / wanted;
             let begin = random(&mut { self.turn ^ stratum.wrapping_mul(0x9e37_79b9_7f4a_7c15) }) % self.cells;
             let cell = (begin + slot * (self.cells / MOST_TRIALS)) % self.cells;
             let at = u128::from(stratum) * u128::from(self.cells) + u128::from(cell);
