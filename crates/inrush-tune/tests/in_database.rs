@@ -1,4 +1,5 @@
-//! The probe through the server alone, against real servers: tables that are cached, and tables on slow storage.
+//! The probe through the server alone, against real servers: tables that are cached, and tables on slow
+//! storage.
 
 use inrush_core::{Code, Result};
 use inrush_sink::conninfo;
@@ -76,7 +77,8 @@ async fn what_is_cached_is_not_called_storage(version: u32) {
     let told = async || {
         asked(&server, version, 30.0, &AtomicBool::new(false), &mut |_, _| {}).await.expect_err("a refusal")
     };
-    // The machine may be short of memory: then some is not cached, and the passes still say nothing of a disk.
+    // The machine may be short of memory: then some is not cached, and the passes still say nothing of a
+    // disk.
     let error = told().await;
     assert!(error.fact().starts_with("cannot tell: "), "{error}");
     assert!(error.fact().contains("cache") && error.hint_text().is_some(), "{error}");
@@ -98,7 +100,8 @@ async fn what_is_cached_is_not_called_storage_on_18() {
     what_is_cached_is_not_called_storage(18).await;
 }
 
-/// Values of a key that the statistics know nothing of are not read: the trial ends at three times what was expected.
+/// Values of a key that the statistics know nothing of are not read: the trial ends at three times what was
+/// expected.
 #[tokio::test]
 async fn keys_with_more_rows_than_known_are_refused() {
     require_server!(15);

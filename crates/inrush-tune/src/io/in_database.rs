@@ -1,11 +1,12 @@
-//! What a storage does, asked through the server alone: for clients on another machine and for managed services.
+//! What a storage does, asked through the server alone: for clients on another machine and for managed
+//! services.
 //!
-//! A trial reads pages that nobody has read lately: rows of keys picked at random, by a bitmap heap scan, at one
-//! effective_io_concurrency. What it took for each page that was not in shared_buffers is that of the heap part of the
-//! plan alone; the index is read page by page whatever the setting. Trials follow each other in an order that tells a
-//! drift from a difference (ABBA). Whether pages came from the storage or from the page cache of a machine that cannot be
-//! seen is told by what they take, some of them read alone, and by whether the passes agree; where that cannot be told,
-//! nothing is.
+//! A trial reads pages that nobody has read lately: rows of keys picked at random, by a bitmap heap scan, at
+//! one effective_io_concurrency. What it took for each page that was not in shared_buffers is that of the
+//! heap part of the plan alone; the index is read page by page whatever the setting. Trials follow each other
+//! in an order that tells a drift from a difference (ABBA). Whether pages came from the storage or from the
+//! page cache of a machine that cannot be seen is told by what they take, some of them read alone, and by
+//! whether the passes agree; where that cannot be told, nothing is.
 
 mod candidate;
 mod judge;
@@ -27,7 +28,8 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use trial::{Reader, Trial};
 
-/// Values of effective_io_concurrency that are tried, by how much they tell: what is left out when time is up is last.
+/// Values of effective_io_concurrency that are tried, by how much they tell: what is left out when time is up
+/// is last.
 const TRIED: [u32; 9] = [0, 16, 1, 64, 4, 256, 32, 8, 128];
 
 /// Trials of each value.
@@ -42,7 +44,8 @@ const PAGES: std::ops::RangeInclusive<u64> = 100..=1_500;
 /// Pages that are read alone, one statement each.
 const ALONE: u64 = 32;
 
-/// What one pass over all values may take, as a share of the time, if nothing is faster than one read at a time.
+/// What one pass over all values may take, as a share of the time, if nothing is faster than one read at a
+/// time.
 const PASS_SHARE: f64 = 0.25;
 
 /// A trial that takes so many times as long as one read at a time would, reads something else.
@@ -59,8 +62,9 @@ pub struct Plan {
     pub read_bytes: u64,
 }
 
-/// Measures by reading from a table, in a session of its own. The name of its tablespace comes with the figures. `ended`
-/// is looked at between trials, and a trial that runs is cancelled; what was measured by then counts if it is enough.
+/// Measures by reading from a table, in a session of its own. The name of its tablespace comes with the
+/// figures. `ended` is looked at between trials, and a trial that runs is cancelled; what was measured by
+/// then counts if it is enough.
 ///
 /// # Errors
 /// `server` where no table is fit, or nothing can be told: why, and what would help; `interrupted`.

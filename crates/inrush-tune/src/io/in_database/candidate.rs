@@ -66,8 +66,8 @@ const QUERY: &str = r#"
        AND st.histogram_bounds IS NOT NULL
      ORDER BY c.relpages DESC, i.indisunique DESC, a.attnum LIMIT 20"#;
 
-/// The table that is named, or the largest of those the role may read that have a btree index on an integer with many
-/// values, and statistics of it.
+/// The table that is named, or the largest of those the role may read that have a btree index on an integer
+/// with many values, and statistics of it.
 ///
 /// # Errors
 /// `server` where there is none.
@@ -83,8 +83,8 @@ pub(super) async fn find(client: &Client, plan: &Plan) -> Result<Candidate> {
         None => "cannot tell: no table is fit to be read at random".to_owned(),
     };
     Err(Error::new(Code::Server, fact).hint(
-        "Through the server it takes a table with a btree index on an integer column with many values, that was \
-         analyzed, that the role may read, and that has no row security for it.",
+        "Through the server it takes a table with a btree index on an integer column with many values, \
+         that was analyzed, that the role may read, and that has no row security for it.",
     ))
 }
 
@@ -111,7 +111,8 @@ fn read(row: &Row) -> Result<Option<Candidate>, tokio_postgres::Error> {
     }))
 }
 
-/// Rows of a value that is none of the most common ones. `distinct` as in pg_stats: a share of the rows if negative.
+/// Rows of a value that is none of the most common ones. `distinct` as in pg_stats: a share of the rows if
+/// negative.
 fn rows_per_key(distinct: f32, tuples: f32, common: &[f32]) -> f64 {
     let tuples = f64::from(tuples).max(1.0);
     let values = if distinct < 0.0 { -f64::from(distinct) * tuples } else { f64::from(distinct) };

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Trials by effective_io_concurrency.
 pub(super) type Trials = BTreeMap<u32, Vec<Trial>>;
 
-/// A page that takes less, one at a time, came from a cache: local flash answers in 50 us or more, and a page that is
-/// in the page cache costs a system call and a copy.
+/// A page that takes less, one at a time, came from a cache: local flash answers in 50 us or more, and a page
+/// that is in the page cache costs a system call and a copy.
 const CACHED_US: f64 = 35.0;
 
 /// Pages from a cache, as a share of those that were read alone, that make the rest worthless.
@@ -40,9 +40,10 @@ pub(super) struct Around {
     pub(super) foreign: u64,
 }
 
-const OTHER_TABLE: &str = "Name a table with --table that has not been read for long, or wait until its pages have gone from the cache.";
+const OTHER_TABLE: &str = "Name a table with --table that has not been read for long, or wait until its pages \
+                           have gone from the cache.";
 
-fn refused(fact: String, hint: &str) -> Error {
+fn refused(fact: impl std::fmt::Display, hint: &str) -> Error {
     Error::new(Code::Server, format!("cannot tell: {fact}")).hint(hint)
 }
 
@@ -67,8 +68,8 @@ pub(super) fn judge_first(candidate: &Candidate, asked: usize, first: &Trial) ->
     Ok(())
 }
 
-/// Refuses a table of which pages that were read alone came out of a cache: each of them is far faster or slower than
-/// the limit, while a mean over both says nothing.
+/// Refuses a table of which pages that were read alone came out of a cache: each of them is far faster or
+/// slower than the limit, while a mean over both says nothing.
 #[allow(clippy::cast_precision_loss)] // a few
 pub(super) fn judge_alone(alone: &[Trial]) -> Result<()> {
     let each: Vec<f64> = alone.iter().map(|one| one.waited_us.unwrap_or(one.page_us)).collect();
@@ -79,8 +80,8 @@ pub(super) fn judge_alone(alone: &[Trial]) -> Result<()> {
     }
     let median = median(&read).unwrap_or(0.0);
     let fact = format!(
-        "{cached} of {} pages that were read alone took less than {CACHED_US:.0} us ({median:.0} us in the median), \
-         so they came from a cache of the server's machine",
+        "{cached} of {} pages that were read alone took less than {CACHED_US:.0} us ({median:.0} us \
+         in the median), so they came from a cache of the server's machine",
         read.len()
     );
     Err(refused(fact, OTHER_TABLE))
@@ -107,7 +108,8 @@ pub(super) fn judge(plan: &Plan, trials: &mut Trials, around: Around, stop: Opti
     if page_us < CACHED_US || median(&waited).is_some_and(|us| us < CACHED_US) {
         let waited = median(&waited).map(|us| format!(" ({us:.0} us of it waiting)")).unwrap_or_default();
         let fact = format!(
-            "a page took {page_us:.0} us{waited} one at a time, so it came from a cache of the server's machine"
+            "a page took {page_us:.0} us{waited} one at a time, so it came from a cache of the \
+             server's machine"
         );
         return Err(refused(fact, OTHER_TABLE));
     }
@@ -120,8 +122,8 @@ pub(super) fn judge(plan: &Plan, trials: &mut Trials, around: Around, stop: Opti
     }
     if let Some(apart) = spread(&passes).filter(|apart| *apart > MOST_SPREAD) {
         let fact = format!(
-            "the passes differ by {:.0} %: {list} us a page one at a time; some pages come from a cache of the \
-             server's machine, or something else uses the storage",
+            "the passes differ by {:.0} %: {list} us a page one at a time; some pages come from a \
+             cache of the server's machine, or something else uses the storage",
             apart * 100.0
         );
         return Err(refused(fact, OTHER_TABLE));
@@ -142,7 +144,8 @@ pub(super) fn too_few(plan: &Plan, stop: Option<&Stop>) -> Error {
     refused(why, "Give it more time with --seconds, or name another table with --table.")
 }
 
-/// The figures in the form that a probe of a directory has: a replay for each value, and a curve of depths from them.
+/// The figures in the form that a probe of a directory has: a replay for each value, and a curve of depths
+/// from them.
 pub(super) fn measured(
     server: &Server,
     candidate: &Candidate,

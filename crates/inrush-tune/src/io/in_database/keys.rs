@@ -1,14 +1,15 @@
 //! Which keys a trial asks for: none that another trial of the run asks for, and hardly any of another run.
 //!
-//! The keys are cut into strata of about as many rows by the histogram of the column, and each stratum into cells. A
-//! trial takes one key from one cell of each stratum (stratified sampling), so its pages lie as evenly over the table as a
-//! random choice allows. Cells are disjoint ranges of keys, and trials take other cells: no key comes twice. Where
-//! the column follows the order of the table, neighbouring cells share pages: trials are as many cells apart as there are.
+//! The keys are cut into strata of about as many rows by the histogram of the column, and each stratum into
+//! cells. A trial takes one key from one cell of each stratum (stratified sampling), so its pages lie as
+//! evenly over the table as a random choice allows. Cells are disjoint ranges of keys, and trials take other
+//! cells: no key comes twice. Where the column follows the order of the table, neighbouring cells share
+//! pages: trials are as many cells apart as there are.
 
 use super::candidate::Candidate;
 
-/// Cells of a stratum, where there are keys enough for them. A run takes about thirty: another begins at other cells, by
-/// chance, and so meets few of them.
+/// Cells of a stratum, where there are keys enough for them. A run takes about thirty: another begins at
+/// other cells, by chance, and so meets few of them.
 const CELLS: u64 = 1_000;
 
 /// The most trials of a run.
@@ -46,8 +47,8 @@ impl<'a> Keys<'a> {
         Keys { candidate, strata, cells: (span / strata).clamp(MOST_TRIALS, CELLS), slots, turn, seed }
     }
 
-    /// The keys of the next trial, at most `wanted`: fewer where the histogram leaves no room for others. `None` when
-    /// there have been too many trials.
+    /// The keys of the next trial, at most `wanted`: fewer where the histogram leaves no room for others.
+    /// `None` when there have been too many trials.
     pub(super) fn take(&mut self, wanted: u64) -> Option<Vec<i64>> {
         let slot = self.slots.pop()?;
         let wanted = wanted.clamp(1, self.strata);

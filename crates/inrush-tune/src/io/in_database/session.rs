@@ -55,7 +55,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits for a statement, and cancels it when the user has had enough: what comes then is the server's error.
+    /// Waits for a statement, and cancels it when the user has had enough: what comes then is the server's
+    /// error.
     async fn wait<T>(&self, statement: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
         tokio::pin!(statement);
         let mut cancelled = false;

@@ -8,7 +8,8 @@ use inrush_sink::failure::server_error;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Rows more than expected, as a factor: beyond, the statistics do not hold, and a trial would read who knows what.
+/// Rows more than expected, as a factor: beyond, the statistics do not hold, and a trial would read who knows
+/// what.
 const MOST_ROWS: u64 = 3;
 
 /// What one trial took.
@@ -53,8 +54,8 @@ impl<'a> Reader<'a> {
     /// Reads the rows of the keys, and rolls back.
     ///
     /// # Errors
-    /// `server` with SQLSTATE 57014 where it took too long or was cancelled; where more is to be read than the keys should
-    /// have; where the planner will not read that way.
+    /// `server` with SQLSTATE 57014 where it took too long or was cancelled; where more is to be read than
+    /// the keys should have; where the planner will not read that way.
     pub(super) async fn read(&self, concurrency: u32, keys: &[i64], limit: Duration) -> Result<Trial> {
         let trial = async {
             self.begin(concurrency, limit).await?;
@@ -93,8 +94,8 @@ impl<'a> Reader<'a> {
         Ok(trials)
     }
 
-    /// Begins a transaction with the setting. An option of the tablespace would mask it: it is set in the transaction,
-    /// which is rolled back, so that nobody else sees it.
+    /// Begins a transaction with the setting. An option of the tablespace would mask it: it is set in the
+    /// transaction, which is rolled back, so that nobody else sees it.
     async fn begin(&self, concurrency: u32, limit: Duration) -> Result<()> {
         let set = if self.masked {
             let tablespace = quote_ident(&self.candidate.tablespace);
@@ -113,7 +114,8 @@ impl<'a> Reader<'a> {
         client.batch_execute(&set).await.map_err(|e| {
             let error = server_error(e);
             let hint = if self.masked {
-                "The option effective_io_concurrency of the tablespace masks the setting: its owner can measure."
+                "The option effective_io_concurrency of the tablespace masks the setting: \
+                 its owner can measure."
             } else {
                 "The setting has to be one that the role may change."
             };
@@ -122,10 +124,10 @@ impl<'a> Reader<'a> {
         let timing = if self.timing { "; SET LOCAL track_io_timing = on" } else { "" };
         client
             .batch_execute(&format!(
-                "SET TRANSACTION READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off; \
-                 SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = on; \
-                 SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL row_security = off\
-                 {timing}"
+                "SET TRANSACTION READ ONLY; SET LOCAL enable_seqscan = off; \
+                 SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = on; \
+                 SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; \
+                 SET LOCAL row_security = off{timing}"
             ))
             .await
             .map_err(server_error)
@@ -152,7 +154,8 @@ impl<'a> Reader<'a> {
             .iter()
             .map(|keys| {
                 let list: Vec<String> = keys.iter().map(i64::to_string).collect();
-                // A scan that needs no column of its rows would pass over pages that the visibility map knows (until 17).
+                // A scan that needs no column of its rows would pass over pages that the visibility map knows
+                // (until 17).
                 format!(
                     "EXPLAIN ({options}FORMAT JSON) SELECT pg_catalog.count(s.place) FROM \
                      (SELECT t.ctid AS place FROM {} t \
@@ -237,7 +240,8 @@ mod tests {
         let plan: Value = serde_json::from_str(
             r#"[{"Plan": {"Node Type": "Aggregate", "Plans": [{"Node Type": "Limit", "Plans": [
                  {"Node Type": "Bitmap Heap Scan", "Actual Total Time": 130.0, "Actual Rows": 120.00,
-                  "Shared Read Blocks": 150, "Shared Hit Blocks": 30, "Shared I/O Read Time": 125.0, "Plans": [
+                  "Shared Read Blocks": 150, "Shared Hit Blocks": 30,
+                  "Shared I/O Read Time": 125.0, "Plans": [
                   {"Node Type": "Bitmap Index Scan", "Actual Total Time": 30.0, "Shared Read Blocks": 50,
                    "Shared Hit Blocks": 10, "Shared I/O Read Time": 28.0}]}]}]}}]"#,
         )
