@@ -180,6 +180,25 @@ async fn slow_storage_shows_its_curve(version: u32, times: f64) {
     let error = error.expect_err("too few seconds");
     assert!(error.fact().starts_with("cannot tell: 0 s were too few: "), "{error}");
 
+    // Two passes or three, if nothing else is in the way.
+    cold();
+    match asked_by("postgres", &server, version, 1.5, &never, &mut |_, _| {}).await {
+        Ok((_, measured)) => {
+            let stop = measured.stopped.map(|stop| stop.reason);
+            assert!(stop.is_none_or(|reason| reason == StopReason::Time), "{stop:?}");
+            assert!(measured.replays.iter().all(|one| one.passes.len() >= 2) && measured.replays.len() >= 3);
+            println!("in a second: {} values, stopped: {stop:?}", measured.replays.len());
+        }
+        Err(error) => {
+            let why = ["2 s were too few: ", "the passes "];
+            assert!(
+                why.iter().any(|why| error.fact().starts_with(&format!("cannot tell: {why}"))),
+                "{error}"
+            );
+            println!("in a second: {error}");
+        }
+    }
+
     // In a trial: it is cancelled.
     cold();
     let ended = AtomicBool::new(false);

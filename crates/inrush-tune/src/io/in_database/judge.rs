@@ -124,7 +124,7 @@ pub(super) fn judge(plan: &Plan, trials: &mut Trials, around: Around, stop: Opti
     if passes.first().is_some_and(|first| fastest < first * (1.0 - MOST_SPREAD)) {
         let fact = format!(
             "the passes get faster: {list} us a page one at a time; pages come from a cache of the server's \
-             machine by now"
+             machine by now, or something else used the storage before"
         );
         return Err(refused(fact, OTHER_TABLE));
     }
