@@ -7,8 +7,8 @@
 //! that it names, since EXPLAIN does not print every expression (LIMIT, the rows of VALUES, frames of windows);
 //! and in the plan, which has what functions and inheritance bring in.
 //!
-//! What that does not see: functions that functions call (one declared stable or immutable is believed), and
-//! those behind the casts, domains and input functions of somebody's own types.
+//! What that does not see: functions that functions call (one declared stable or immutable is believed) or have
+//! as defaults of arguments, and those behind the casts, domains and input functions of somebody's own types.
 
 mod tokens;
 
@@ -22,6 +22,8 @@ use tokio_postgres::types::{ToSql, Type};
 /// Volatile functions of PostgreSQL that change nothing outside the session, and that waiting or chance makes
 /// volatile.
 const HARMLESS: &[&str] = &[
+    "array_sample",
+    "array_shuffle",
     "clock_timestamp",
     "currval",
     "gen_random_uuid",
@@ -131,19 +133,7 @@ pub(super) async fn check_plan(session: &Session, top: &Node, allow_volatile: bo
     if allow_volatile {
         return Ok(());
     }
-    for node in top.all() {
-        let fact = match (node.kind(), node.text("Schema"), node.text("Relation Name")) {
-            ("Foreign Scan", Some(schema), Some(table)) => {
-                let name = format!("{schema}.{table}");
-                format!("the query reads a foreign table: {}", Excerpt(name.as_bytes()))
-            }
-            ("Foreign Scan", ..) => "the query reads foreign tables".to_owned(),
-            ("Custom Scan", ..) => {
-                let provider = node.text("Custom Plan Provider").unwrap_or("unknown");
-                format!("an extension takes part in the plan (Custom Scan): {}", Excerpt(provider.as_bytes()))
-            }
-            _ => continue,
-        };
+    if let Some(fact) = top.all().into_iter().find_map(elsewhere) {
         return Err(Error::new(Code::Usage, fact).hint(
             "It may run programs or queries elsewhere, many times here, and no caches but this server's are \
              looked at; --allow-volatile runs it all the same.",
@@ -153,6 +143,24 @@ pub(super) async fn check_plan(session: &Session, top: &Node, allow_volatile: bo
     let mut tokens = Tokens::default();
     top.expressions().into_iter().for_each(|text| tokens.read(text, plain));
     refuse(volatile(session, &tokens).await?)
+}
+
+/// What a node reads that is not this server's to read, or in a way that is not known.
+fn elsewhere(node: &Node) -> Option<String> {
+    match (node.kind(), node.text("Schema"), node.text("Relation Name")) {
+        ("Foreign Scan", Some(schema), Some(table)) => {
+            let name = format!("{schema}.{table}");
+            Some(format!("the query reads a foreign table: {}", Excerpt(name.as_bytes())))
+        }
+        // Joined or aggregated where they are.
+        ("Foreign Scan", ..) => Some("the query reads foreign tables".to_owned()),
+        ("Custom Scan", ..) => {
+            let provider = node.text("Custom Plan Provider").unwrap_or("unknown");
+            let name = Excerpt(provider.as_bytes());
+            Some(format!("an extension takes part in the plan (Custom Scan): {name}"))
+        }
+        _ => None,
+    }
 }
 
 fn refuse(mut found: Vec<String>) -> Result<()> {
@@ -311,4 +319,23 @@ fn harmful(rows: &[Row]) -> Result<Vec<String>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::plan::tests::explained;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_read_elsewhere_is_named() {
+        let of = |plan| elsewhere(&explained(&plan).top);
+        let table = json!({ "Node Type": "Foreign Scan", "Schema": "s", "Relation Name": "f\u{1b}" });
+        assert_eq!(of(table).unwrap(), r"the query reads a foreign table: s.f\u{1b}");
+        let joined = json!({ "Node Type": "Foreign Scan", "Relations": "(a) INNER JOIN (b)" });
+        assert_eq!(of(joined).unwrap(), "the query reads foreign tables");
+        let chunks = json!({ "Node Type": "Custom Scan", "Custom Plan Provider": "ChunkAppend" });
+        assert!(of(chunks).unwrap().ends_with("(Custom Scan): ChunkAppend"));
+        assert_eq!(of(json!({ "Node Type": "Seq Scan", "Schema": "s", "Relation Name": "f" })), None);
+    }
 }
