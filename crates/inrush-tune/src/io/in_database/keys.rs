@@ -8,12 +8,12 @@
 
 use super::candidate::Candidate;
 
-/// Cells of a stratum, where there are keys enough for them. A run takes about thirty: another begins at
+/// Cells of a stratum, where there are keys enough for them. A run takes thirty to fifty: another begins at
 /// other cells, by chance, and so meets few of them.
 const CELLS: u64 = 1_000;
 
 /// The most trials of a run.
-pub(super) const MOST_TRIALS: u64 = 40;
+pub(super) const MOST_TRIALS: u64 = 50;
 
 /// Keys that were not asked for yet.
 #[derive(Debug)]
