@@ -67,6 +67,12 @@ pub struct Plan {
     pub read_bytes: u64,
 }
 
+impl Plan {
+    fn time_is_over(&self) -> String {
+        format!("{:.0} s were over", self.seconds)
+    }
+}
+
 /// Measures by reading from a table, in a session of its own. The name of its tablespace comes with the
 /// figures. `ended` is looked at between trials, and a trial that runs is cancelled; what was measured by
 /// then counts if it is enough.
@@ -226,7 +232,7 @@ impl Run<'_> {
         let (reason, text) = if self.reader.session.ended() {
             (StopReason::Interrupted, "it was interrupted".to_owned())
         } else if left <= 0.2 {
-            (StopReason::Time, format!("{:.0} s were over", self.plan.seconds))
+            (StopReason::Time, self.plan.time_is_over())
         } else if (self.reads + pages) * PAGE > self.plan.read_bytes {
             (StopReason::Bytes, format!("{:.0} MB had been read", (self.reads * PAGE) as f64 / 1e6))
         } else {

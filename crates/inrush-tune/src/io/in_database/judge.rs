@@ -167,6 +167,9 @@ pub(super) fn too_few(plan: &Plan, stop: Option<&Stop>) -> Error {
     let why = match stop {
         Some(Stop { reason: StopReason::Interrupted, .. }) => return interrupted(),
         Some(Stop { reason: StopReason::Bytes, text }) => format!("{text}, and more was needed"),
+        Some(Stop { text, .. }) if *text == plan.time_is_over() => {
+            format!("{:.0} s were too few to try three values twice each", plan.seconds)
+        }
         Some(Stop { text, .. }) => format!("{:.0} s were too few: {text}", plan.seconds),
         None => "the trials read hardly any pages that were not in shared_buffers".to_owned(),
     };
@@ -348,6 +351,9 @@ mod tests {
         let mut few = trials(&[(0, 1_000.0), (16, 65.0)]);
         let text = told(&mut few, QUIET, Some(&stop(StopReason::Time)));
         assert!(text.contains("60 s were too few: a trial took long"), "{text}");
+        let over = Stop { reason: StopReason::Time, text: plan().time_is_over() };
+        let text = told(&mut few, QUIET, Some(&over));
+        assert!(text.contains("60 s were too few to try three values twice"), "{text}");
         let error = judge(&plan(), &mut few, QUIET, Some(&stop(StopReason::Interrupted))).unwrap_err();
         assert_eq!(error.code(), Code::Interrupted);
         let text = told(&mut slow(), Around { ours: 5_000, foreign: 4_000 }, None);
