@@ -72,9 +72,10 @@ const HOSTILE: &str = r#"
           CREATE FUNCTION front.count(%1$s) RETURNS int8 LANGUAGE plpgsql
           AS ''BEGIN RAISE EXCEPTION $m$hostile$m$; END''', t);
       END LOOP;
-      FOREACH t IN ARRAY ARRAY['sum(int8)', 'now()', 'to_char(timestamp, text)', 'timezone(text, timestamptz)',
-          'to_regclass(text)', 'current_database()', 'has_parameter_privilege(text, text)',
-          'has_table_privilege(oid, text)', 'row_security_active(oid)'] LOOP
+      FOREACH t IN ARRAY ARRAY['sum(int8)', 'now()', 'to_char(timestamp, text)',
+          'timezone(text, timestamptz)', 'to_regclass(text)', 'current_database()',
+          'has_parameter_privilege(text, text)', 'has_table_privilege(oid, text)',
+          'row_security_active(oid)'] LOOP
         EXECUTE pg_catalog.format('CREATE FUNCTION front.%s RETURNS int8 LANGUAGE plpgsql
           AS ''BEGIN RAISE EXCEPTION $m$hostile$m$; END''', t);
       END LOOP;

@@ -19,8 +19,8 @@ pub(super) type Trials = BTreeMap<u32, Vec<Trial>>;
 /// that is in the page cache costs a system call and a copy.
 const CACHED_US: f64 = 35.0;
 
-/// The same on a server with a slow or busy processor, and as a share of what a page from its storage takes at
-/// least: flash may take so little, too.
+/// The same on a server with a slow or busy processor, where a page from its storage takes ten times as long:
+/// flash may take so little, too.
 const SLOWLY_CACHED_US: f64 = 70.0;
 const CACHED_SHARE: f64 = 0.1;
 
@@ -88,8 +88,8 @@ pub(super) fn judge_alone(alone: &[Trial]) -> Result<()> {
         return Ok(());
     }
     let fact = format!(
-        "{cached} of {} pages that were read alone took less than {limit:.0} us (a quarter of them {slow:.0} us \
-         or more), so they came from a cache of the server's machine",
+        "{cached} of {} pages that were read alone took less than {limit:.0} us (a quarter of them \
+         {slow:.0} us or more), so they came from a cache of the server's machine",
         read.len()
     );
     Err(refused(fact, OTHER_TABLE))
