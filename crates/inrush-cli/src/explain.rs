@@ -6,7 +6,7 @@ use crate::args::ExplainArgs;
 use crate::report_file::ReportFile;
 use crate::say;
 use crate::server::{IfAbsent, Server};
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Result, printable};
 use inrush_tune::explain::{self, Hooks};
 use inrush_tune::io::keep::Store;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,7 +33,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let hooks = Hooks {
         note: &|text| {
             if progress {
-                say::note(&text::printable(text));
+                say::note(&printable(text));
             }
         },
         agree: &|question| agreed(question, &stop),
@@ -65,7 +65,7 @@ fn agreed(question: &str, stop: &AtomicBool) -> bool {
         return false;
     }
     let mut stderr = std::io::stderr().lock();
-    let asked = write!(stderr, "{} [y/N] ", text::printable(question)).and_then(|()| stderr.flush());
+    let asked = write!(stderr, "{} [y/N] ", printable(question)).and_then(|()| stderr.flush());
     let answer = asked.is_ok().then(|| line_of_stdin(stop)).flatten();
     if answer.is_none() {
         // What comes next begins on a line of its own.

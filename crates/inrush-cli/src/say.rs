@@ -4,7 +4,7 @@
 //! that of the work. `println!` would panic there.
 
 use clap::builder::styling::{AnsiColor, Style};
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Result, printable};
 use serde::Serialize;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -55,7 +55,7 @@ pub fn note(text: &str) {
 
 /// Prints a warning.
 pub fn warning(text: &str) {
-    note(&format!("{} {text}", painted("warning:", YELLOW, on_stderr())));
+    note(&format!("{} {}", painted("warning:", YELLOW, on_stderr()), printable_lines(text)));
 }
 
 /// Prints an error as every command does: `error[code]: fact`, where, and what to do.
@@ -77,7 +77,7 @@ const CYAN: Style = AnsiColor::Cyan.on_default().bold();
 
 /// The text of an error: as [`Error`]'s own, painted where that is wanted.
 fn error_text(error: &Error, colour: bool) -> String {
-    let plain = error.to_string();
+    let plain = printable_lines(&error.to_string());
     if !colour {
         return plain;
     }
@@ -92,6 +92,11 @@ fn error_text(error: &Error, colour: bool) -> String {
         }
         _ => text,
     }
+}
+
+/// Lines with words of others in them: what a terminal would obey, but for the ends of lines, is written out.
+pub fn printable_lines(text: &str) -> String {
+    text.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
 fn painted(text: &str, style: Style, colour: bool) -> String {
@@ -127,5 +132,15 @@ mod tests {
             rest = rest[at..].split_once('m').expect("a sequence ends with m").1;
         }
         assert_eq!(plain + rest, error.to_string());
+    }
+
+    #[test]
+    fn words_of_a_server_cannot_write_to_the_terminal() {
+        let error = Error::new(Code::Server, "no column \"\u{1b}[2J\r\"\nhint: \u{9b}m");
+        for colour in [false, true] {
+            let text = error_text(&error, colour);
+            assert!(text.contains(r#"no column "\u{1b}[2J\r""#) && !text.contains("\u{9b}"), "{text:?}");
+            assert_eq!(text.lines().count(), 2);
+        }
     }
 }

@@ -201,7 +201,7 @@ async fn undo(args: &TuneIoArgs, connected: &mut Connected) -> Result<ExitCode> 
         if undone.is_empty() && left.is_none() {
             out += "nothing to take back: nothing that was applied from here is recorded\n";
         }
-        say::out(&out)?;
+        say::out(&say::printable_lines(&out))?;
     }
     left.map_or(Ok(ExitCode::SUCCESS), Err)
 }
@@ -235,7 +235,7 @@ fn write(args: &TuneIoArgs, reports: &mut [ReportFile<'_>], report: &Report) -> 
             let (undo, verify) = (again("--undo", &args.ledger), again("--verify", &args.ledger));
             out += &text::applied(&applied.changes, &undo, &verify);
         }
-        say::out(&out)?;
+        say::out(&say::printable_lines(&out))?;
     }
     written
 }

@@ -102,15 +102,6 @@ fn asked_to_end() -> Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
-/// A name as it can stand in a line: what a terminal would obey is written out.
-fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
-}
-
 /// A rate for people.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rate is neither negative nor huge
 fn whole(rate: f64) -> u64 {

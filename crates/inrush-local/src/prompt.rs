@@ -2,9 +2,9 @@
 
 use crate::runtime::block_on;
 use crate::statements::Statements;
-use crate::table::{Table, printable};
+use crate::table::Table;
 use futures_util::StreamExt;
-use inrush_core::{Code, Error, Result, quote_ident, quote_literal};
+use inrush_core::{Code, Error, Result, printable, quote_ident, quote_literal};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};

@@ -1,5 +1,6 @@
 //! Query results as psql's aligned tables.
 
+use inrush_core::printable;
 use std::fmt::Write;
 
 /// Rows laid out in columns. The widths are those of the first rows; later rows can only make them wider.
@@ -56,18 +57,6 @@ fn lay_out(text: &mut String, values: &[String], widths: &[usize]) {
         let _ = write!(text, " {value:width$}{}", if last { "" } else { " |" });
     }
     text.push('\n');
-}
-
-/// Without what would move the cursor or colour the terminal.
-pub(crate) fn printable(value: &str) -> String {
-    value.chars().fold(String::with_capacity(value.len()), |mut text, c| {
-        if c.is_control() {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-        text
-    })
 }
 
 #[cfg(test)]

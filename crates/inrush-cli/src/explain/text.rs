@@ -1,16 +1,8 @@
 //! The scans of a query for people: 80 columns, what matters most first.
 
 use crate::grid::{self, Align, bytes, grid};
+use inrush_core::printable;
 use inrush_tune::explain::{Report, Timing, Variant};
-
-/// A text that has names of others in it, without what a terminal would obey: control characters as escapes.
-pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
-}
 
 fn wrapped(name: &str, value: &str) -> String {
     grid::wrapped(name, &printable(value))
@@ -265,7 +257,6 @@ mod tests {
 
     #[test]
     fn names_do_not_reach_the_terminal_raw() {
-        assert_eq!(printable("\"a\u{1b}[31m\nb\u{9b}ö\""), r#""a\u{1b}[31m\nb\u{9b}ö""#);
         for text in [paragraph("a\u{1b}\nb"), wrapped("table", "a\u{1b}\nb")] {
             assert!(text.ends_with("a\\u{1b}\\nb\n") && text.lines().count() == 1, "{text}");
         }

@@ -1,9 +1,9 @@
 //! The view for pipes and files: a line per table and interval, or a JSON object per interval.
 
-use super::{Session, clock::Moment, printable, whole};
+use super::{Session, clock::Moment, whole};
 use crate::grid::{Align, bytes, grid};
 use crate::say;
-use inrush_core::{Code, Error, Result};
+use inrush_core::{Code, Error, Result, printable};
 use inrush_load::grouped;
 use inrush_profile::watch::{Picture, TableFigures, Together, WatchedServer, split_in_words};
 use serde::Serialize;

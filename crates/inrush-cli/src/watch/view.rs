@@ -1,7 +1,8 @@
 //! What is drawn: a header, a table of tables, a table of sessions. Knows nothing of terminals but their size.
 
-use super::{printable, whole};
+use super::whole;
 use crate::grid::bytes;
+use inrush_core::printable;
 use inrush_load::grouped;
 use inrush_profile::watch::{BackendFigures, Kind, Picture, TableFigures, WatchedServer, share_of};
 use inrush_profile::{Blocker, Class, ClassShare};
