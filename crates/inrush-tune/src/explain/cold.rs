@@ -120,10 +120,16 @@ impl Freezer {
                  could only be pushed out, which needs CREATE on the database, no recovery and \
                  shared_buffers of at most {most} MB"
             );
-            return warm_only(
-                why,
-                Some("GRANT CREATE ON DATABASE the database TO the role, or run this as a superuser."),
-            );
+            let pushable = size.is_some_and(|(bytes, _)| bytes <= buffers::MOST_PUSHED);
+            let remedy = match (facts.version_num >= 170_000, pushable && !facts.standby) {
+                (true, true) => {
+                    "Run this as a superuser, or GRANT CREATE ON DATABASE the database TO the role."
+                }
+                (true, false) => "Run this as a superuser.",
+                (false, true) => "GRANT CREATE ON DATABASE the database TO the role.",
+                (false, false) => "Run this on a copy that is no standby and has smaller shared_buffers.",
+            };
+            return warm_only(why, Some(remedy));
         }
         // The scratch tables are made in pg_default, which is in the data directory.
         let free = facts.machine.as_ref().and_then(|machine| machine.directories.first()?.space);
