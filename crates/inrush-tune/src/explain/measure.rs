@@ -2,11 +2,12 @@
 
 use super::cold::Freezer;
 use super::device::{Counters, Reading};
+use super::methods::{self, Scanned};
 use super::plan::Explained;
 use super::session::Session;
 use super::target::Target;
 use super::variants::{Planned, exact, of_variant, take_figures};
-use super::{Hooks, Method, Options, Run, Timing, Variant, methods};
+use super::{Hooks, Method, Options, Run, Timing, Variant};
 use crate::io::measured::{median, spread};
 use inrush_core::Result;
 
@@ -21,7 +22,8 @@ const LEAST_READ: u64 = 95;
 /// others read.
 const MOST_FOREIGN: f64 = 0.2;
 
-/// The same where others read for the query, and only blocks tell how much.
+/// The same where others read for the query, and only blocks tell how much: the kernel's read-ahead comes on
+/// top.
 const MOST_FOREIGN_OF_WORKERS: f64 = 0.5;
 
 /// Blocks that are met again whatever was taken out: roots of indexes, pages of the visibility map.
@@ -132,8 +134,9 @@ impl Runner<'_> {
                     return Ok(Some(why));
                 }
                 let Some((run, explained)) = self.once(&mut planned[i]).await? else { continue };
-                let methods::Scanned { found, read, .. } = methods::scanned(&explained.top, self.target);
-                if let Some(pages) = visited(planned, i, self.target.pages())
+                let scanned = methods::scanned(&explained.top, self.target);
+                let (found, read) = (scanned.found, scanned.read);
+                if let Some(pages) = visited(planned, i, &scanned, self.target.pages())
                     && !was_cold(pages, found, read)
                 {
                     let label = &planned[i].variant.label;
@@ -154,23 +157,24 @@ impl Runner<'_> {
     }
 }
 
-/// Pages of the table that a variant visits, each counted once, or may visit at most. Those of an index scan are
-/// those that a bitmap of the same indexes names.
-fn visited(planned: &[Planned], i: usize, table_pages: u64) -> Option<u64> {
+/// Pages of the table that a run has visited, each counted once, or may have visited at most. Those of an
+/// index scan are those that a bitmap of the same indexes names.
+fn visited(planned: &[Planned], i: usize, scanned: &Scanned, table_pages: u64) -> Option<u64> {
     let variant = &planned[i].variant;
-    variant.heap_pages.or_else(|| match variant.method {
+    match variant.method {
         Method::Sequential => Some(table_pages),
-        Method::Index if !variant.stops_early => {
+        Method::Bitmap | Method::Brin if !scanned.repeated => Some(scanned.exact? + scanned.lossy?),
+        Method::Index if !scanned.stops_early => {
             let bitmap = |one: &&Variant| one.method == Method::Bitmap && one.indexes == variant.indexes;
             planned.iter().map(|one| &one.variant).find(bitmap)?.heap_pages
         }
         _ => None,
-    })
+    }
 }
 
-/// Whether a run that visits so many pages had nearly all of them read. Up to PostgreSQL 17 a bitmap heap scan
-/// that needs no column counts pages that it does not look at: then there are fewer blocks than pages, and
-/// the blocks count.
+/// Whether a run that visits so many pages had nearly all of them read. Up to PostgreSQL 17 a bitmap heap
+/// scan that needs no column counts pages that it does not look at: then there are fewer blocks than pages,
+/// and the blocks count.
 fn was_cold(pages: u64, found: u64, read: u64) -> bool {
     let met = pages.min(found + read);
     read * 100 >= met * LEAST_READ || met - read <= ROOTS
@@ -194,18 +198,17 @@ fn run_of(explained: &Explained, read: &Reading) -> Run {
     }
 }
 
-/// Whether what the device read during a run is near to what the run had read: by its process, or else into
-/// shared buffers, where the kernel's read-ahead comes on top.
+/// Whether what the device read during a run is near to what the run had read: by its process, or where
+/// others read for it into shared buffers.
 fn was_own(run: &Run, reader: Reader) -> bool {
-    let (own, most) = if reader.itself {
-        (run.backend_bytes, MOST_FOREIGN)
-    } else {
-        (Some(run.shared_read * reader.page_bytes), MOST_FOREIGN_OF_WORKERS)
+    let near = |own: u64, most: f64| {
+        run.device_bytes.is_some_and(|all| {
+            let (own, all) = (float(own), float(all));
+            all <= own * (1.0 + most) && own <= all * (1.0 + most)
+        })
     };
-    own.zip(run.device_bytes).is_some_and(|(own, all)| {
-        let (own, all) = (float(own), float(all));
-        all <= own * (1.0 + most) && own <= all * (1.0 + most)
-    })
+    run.backend_bytes.is_some_and(|own| near(own, MOST_FOREIGN))
+        || !reader.itself && near(run.shared_read * reader.page_bytes, MOST_FOREIGN_OF_WORKERS)
 }
 
 /// The medians of runs; `None` without any.
@@ -296,7 +299,7 @@ mod tests {
         // By workers: the blocks tell.
         let others = Reader { itself: false, ..itself };
         assert!(was_own(&run(Some(140 * 8192), Some(0), 100), others));
-        assert!(!was_own(&run(Some(160 * 8192), Some(160 * 8192), 100), others));
+        assert!(!was_own(&run(Some(160 * 8192), Some(0), 100), others));
         // One disturbed run is enough.
         let runs = vec![run(Some(100), Some(100), 0), run(Some(900), Some(100), 0)];
         assert!(!summary(runs, itself).expect("runs").device_reads_own);

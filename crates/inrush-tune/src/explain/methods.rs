@@ -49,7 +49,8 @@ impl Method {
     /// Of indexes that answer the same conditions a bitmap is made from the one that is cheaper to read,
     /// whatever it names (indxpath.c, choose_bitmap_and). Reading a BRIN index has no cpu_index_tuple_cost,
     /// any other has (selfuncs.c, brincostestimate, genericcostestimate): raised, BRIN is taken, at a cost
-    /// that is not touched; that of other indexes in the plan is. The other way round there is no such setting.
+    /// that is not touched; that of other indexes in the plan is. The other way round there is no such
+    /// setting.
     pub(super) fn setup(self, harder: bool) -> Setup {
         let on = |yes: bool| if yes { "on" } else { "off" };
         let bitmap = matches!(self, Method::Bitmap | Method::Brin);
@@ -123,7 +124,8 @@ pub(super) fn scanned(top: &Node, target: &Target) -> Scanned {
         let loops = node.loops();
         let place = places.iter().find(|(other, _)| std::ptr::eq(*other, node));
         let Above { workers, stops_early } = place.map(|(_, above)| *above).unwrap_or_default();
-        // What is parallel-aware is shared out: each process runs a part of it, and Actual Rows is the average.
+        // What is parallel-aware is shared out: each process runs a part of it, and Actual Rows is the
+        // average.
         let shared_out = workers > 0 && node.is("Parallel Aware");
         let once = if shared_out { float(workers) + 1.0 } else { 1.0 };
         let twice = scans[..i].iter().any(|other| (other.schema, other.table) == (scan.schema, scan.table));
@@ -184,7 +186,8 @@ fn above<'a>(node: &'a Node, from: Above, into: &mut Vec<(&'a Node, Above)>) {
     }
 }
 
-/// Whether a node may end before it has asked its child for every row; `None` if that is as with the node itself.
+/// Whether a node may end before it has asked its child for every row; `None` if that is as with the node
+/// itself.
 fn wants_no_more(node: &Node, child: &Node) -> Option<bool> {
     let relation = child.text("Parent Relationship").unwrap_or_default();
     // EXISTS wants one row. What else there may be is not told apart in a plan.
@@ -229,4 +232,84 @@ fn float(n: u64) -> f64 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn times(n: u64, loops: f64) -> u64 {
     (n as f64 * loops.max(0.0)).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::explained;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn scan(kind: &str, relation: &str) -> Value {
+        json!({ "Node Type": kind, "Parent Relationship": relation, "Schema": "s", "Relation Name": "t" })
+    }
+
+    /// Whether the last scan of a plan may end early.
+    fn early(plan: &Value) -> bool {
+        let plan = explained(plan);
+        let mut places = Vec::new();
+        above(&plan.top, Above::default(), &mut places);
+        places.last().expect("a node").1.stops_early
+    }
+
+    #[test]
+    fn what_ends_a_scan_early() {
+        let outer = scan("Seq Scan", "Outer");
+        let above = |kind: &str, more: Value| {
+            let mut node = json!({ "Node Type": kind, "Plans": [outer.clone()] });
+            node.as_object_mut().expect("a node").extend(more.as_object().expect("fields").clone());
+            node
+        };
+        assert!(!early(&outer) && !early(&above("Unique", json!({}))));
+        assert!(early(&above("Limit", json!({}))) && early(&above("Merge Join", json!({}))));
+        let limited = |inner: Value| early(&json!({ "Node Type": "Limit", "Plans": [inner] }));
+        assert!(limited(above("Gather", json!({}))));
+        assert!(limited(above("Aggregate", json!({ "Strategy": "Sorted" }))));
+        assert!(!limited(above("Aggregate", json!({ "Strategy": "Hashed" }))));
+        assert!(!limited(above("Sort", json!({}))));
+        assert!(early(&above("WindowAgg", json!({ "Run Condition": "(row_number() <= 3)" }))));
+    }
+
+    #[test]
+    fn joins_that_end_a_scan_early() {
+        let join = |kind: &str, how: &str, unique: bool, inner: Value| {
+            early(&json!({ "Node Type": kind, "Join Type": how, "Inner Unique": unique,
+                           "Plans": [scan("Seq Scan", "Outer"), inner] }))
+        };
+        let inner = || scan("Index Scan", "Inner");
+        assert!(!join("Nested Loop", "Inner", false, inner()) && join("Nested Loop", "Inner", true, inner()));
+        assert!(join("Nested Loop", "Semi", false, inner()) && join("Nested Loop", "Anti", false, inner()));
+        let of_expression = scan("Seq Scan", "SubPlan");
+        assert!(early(&json!({ "Node Type": "Result", "Plans": [of_expression] })));
+        // The outer side of a hash join, whose table turns out to have no rows.
+        let hash = |rows: f64| {
+            let hash = json!({ "Node Type": "Hash", "Parent Relationship": "Inner", "Actual Rows": rows,
+                               "Actual Loops": 1 });
+            early(&json!({ "Node Type": "Hash Join", "Plans": [hash, scan("Seq Scan", "Outer")] }))
+        };
+        assert!(hash(0.0) && !hash(1.0));
+    }
+
+    #[test]
+    fn other_tables_are_part_of_the_rest() {
+        let target = Target::default();
+        let rest = |kind: &str, index: &str| {
+            let mut scan = scan(kind, "Outer");
+            scan["Index Name"] = index.into();
+            super::rest(&explained(&json!({ "Node Type": "Aggregate", "Plans": [scan] })).top, &target)
+        };
+        assert_eq!(rest("Index Scan", "a"), rest("Index Scan", "a"));
+        assert_ne!(rest("Index Scan", "a"), rest("Index Scan", "b"));
+        assert_ne!(rest("Index Scan", "a"), rest("Index Only Scan", "a"));
+        // The shape alone does not tell.
+        assert_eq!(rest("Index Scan", "a")[0], rest("Seq Scan", "a")[0]);
+        assert_ne!(rest("Index Scan", "a"), rest("Seq Scan", "a"));
+    }
+
+    #[test]
+    fn rows_of_a_worker() {
+        // The leader does three tenths less for each worker.
+        let said = [1, 2, 3, 4].map(parallel_divisor);
+        assert!(said.iter().zip([1.7, 2.4, 3.1, 4.0]).all(|(a, b)| (a - b).abs() < 1e-9), "{said:?}");
+    }
 }

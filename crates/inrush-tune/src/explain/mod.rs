@@ -289,15 +289,15 @@ pub struct Variant {
     pub stops_early: bool,
     /// The planner's cost of the scan; `None` where it has what the planner was told to avoid.
     pub scan_cost: Option<f64>,
-    /// The planner's cost of the whole plan; `None` as above, and where a BRIN scan could only be had by raised
-    /// costs of indexes that other parts of the plan use.
+    /// The planner's cost of the whole plan; `None` as above, and where a BRIN scan could only be had by
+    /// raised costs of indexes that other parts of the plan use.
     pub total_cost: Option<f64>,
     /// Rows that the planner expected of the scan, of all its loops and workers together.
     pub rows_estimated: f64,
     /// Rows that it had.
     pub rows: f64,
-    /// Pages of the table that the planner expected a bitmap to name, by its formula; `None` of a scan that is
-    /// repeated.
+    /// Pages of the table that the planner expected a bitmap to name, by its formula; `None` of a scan that
+    /// is repeated.
     pub heap_pages_estimated: Option<f64>,
     /// Pages of the table that it visited, each counted once, where that is known.
     pub heap_pages: Option<u64>,
@@ -337,8 +337,8 @@ pub struct Timing {
     pub spread: Option<f64>,
     /// Reads that the device did meanwhile, for whomever: the median.
     pub device_reads: Option<u64>,
-    /// Whether they can be taken for this query's: in each run the bytes that the device read agree with what the
-    /// query had read.
+    /// Whether they can be taken for this query's: in each run the bytes that the device read agree with what
+    /// the query had read.
     pub device_reads_own: bool,
     /// Bytes that were read from it: by the process that ran the query if it reads itself, else by everybody.
     pub device_bytes: Option<u64>,

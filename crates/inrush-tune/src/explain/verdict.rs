@@ -342,7 +342,8 @@ fn bitmap_pages(scans: &[Variant], table: &Table) -> Option<Reason> {
 /// (c) Rows of one key lie in the order of the table, which the statistic of correlation does not show.
 fn order_within_keys(scans: &[Variant], table: &Table) -> Option<Reason> {
     let scan = scans.iter().find(|scan| scan.method == Method::Index && scan.cold.is_some())?;
-    let (reads, pages) = (scan.cold.as_ref()?.device_reads?, scan.heap_pages?);
+    let cold = scan.cold.as_ref().filter(|cold| cold.device_reads_own)?;
+    let (reads, pages) = (cold.device_reads?, scan.heap_pages?);
     let index = table.indexes.iter().find(|index| scan.indexes.contains(&index.name))?;
     let correlation = index.correlation.filter(|correlation| correlation.abs() < 0.5)?;
     (pages >= 1000 && reads * 10 <= pages).then(|| Reason {
@@ -363,7 +364,7 @@ fn overlap(scans: &[Variant], table: &Table, storage: Option<&Measured>) -> Opti
     let scan = scans.iter().find(|scan| scan.method == Method::Sequential && scan.cold.is_some())?;
     let (cold, warm) = (scan.cold.as_ref()?, scan.warm.as_ref()?);
     // What a cold run has read shows that there was something to overlap.
-    let read = cold.device_bytes.is_some_and(|bytes| bytes * 2 >= table.bytes);
+    let read = cold.device_reads_own && cold.device_bytes.is_some_and(|bytes| bytes * 2 >= table.bytes);
     let reading = storage.and_then(Measured::sequential_page_us).map(|us| us * float(table.pages) / 1e6);
     let text = match reading {
         Some(reading) if read && cold.most < 0.85 * (reading + warm.seconds) => format!(
@@ -384,8 +385,9 @@ fn overlap(scans: &[Variant], table: &Table, storage: Option<&Measured>) -> Opti
     Some(Reason { about: "overlap", text })
 }
 
-/// (e) One random_page_cost serves index scans, which wait for each read, and bitmap scans, which do not. It shows
-/// where both read the same pages, as many as the planner expected, and the bitmap scan has them sooner.
+/// (e) One random_page_cost serves index scans, which wait for each read, and bitmap scans, which do not. It
+/// shows where both read the same pages, as many as the planner expected, and the bitmap scan has them
+/// sooner.
 fn one_random_page_cost(scans: &[Variant]) -> Option<Reason> {
     // Times that are all computing say nothing of reads.
     let reads = |scan: &Variant| {

@@ -1,4 +1,5 @@
-//! Scans inside of plans that end them early, repeat them, share them out among workers, or read other tables.
+//! Scans inside of plans that end them early, repeat them, share them out among workers, or read other
+//! tables.
 
 use super::*;
 use inrush_testkit::require_server;
@@ -49,7 +50,8 @@ async fn ends_early_on_18() {
     ends_early(18).await;
 }
 
-/// Of a scan in a loop rows are those of all its turns, expected and found; and other tables' scans are looked at.
+/// Of a scan in a loop rows are those of all its turns, expected and found; and other tables' scans are
+/// looked at.
 async fn in_a_loop(version: u32) {
     require_server!(version);
     let server = server(version);

@@ -164,6 +164,9 @@ fn pages_of_a_bitmap() {
 #[test]
 fn order_is_only_claimed_where_reads_are_few() {
     let mut scans = published();
+    assert!(order_within_keys(&scans, &table()).is_some());
+    scans[3].cold.as_mut().expect("cold").device_reads_own = false;
+    assert_eq!(order_within_keys(&scans, &table()), None);
     scans[3].cold = timed([6.0, 6.0, 6.1], 66_000);
     assert_eq!(order_within_keys(&scans, &table()), None);
 }
@@ -179,7 +182,8 @@ fn one_cost_for_two_ways_of_reading() {
     let reason = one_random_page_cost(&scans).expect("a reason");
     assert!(
         reason.text.contains(
-            "a page of the table took 90 µs by index scan, which waits for each read, and 16 µs by bitmap at 32"
+            "a page of the table took 90 µs by index scan, which waits for each read, and 16 µs by bitmap \
+             at 32"
         ),
         "{}",
         reason.text
@@ -192,7 +196,8 @@ fn one_cost_for_two_ways_of_reading() {
     // The index scan was the faster one.
     without(&|scans| scans[3].cold = timed([0.70, 0.69, 0.71], 558));
     without(&|scans| scans[3].cold = timed([1.5, 1.6, 1.05], 558));
-    // Another index, another number of pages than expected, or none that is known: the costs differ for those reasons.
+    // Another index, another number of pages than expected, or none that is known: the costs differ for those
+    // reasons.
     without(&|scans| scans[1].indexes = vec!["t_other".into()]);
     without(&|scans| scans[1].heap_pages_estimated = Some(30_000.0));
     without(&|scans| scans[1].heap_pages_estimated = Some(120_000.0));
