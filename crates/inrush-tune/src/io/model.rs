@@ -98,8 +98,12 @@ impl<'a> Model<'a> {
         let table = scan.table_pages.max(1) as f64;
         let heap = scan.heap_pages as f64;
         let (heap_us, overlapped) = match scan.method {
-            Method::Sequential => (table * self.sequential_us()?, true),
-            Method::Bitmap => (self.bitmap_us(heap, heap / table, ahead)?, ahead.concurrency > 0),
+            Method::Sequential => (table * self.whole_us(ahead)?, true),
+            // Of all pages the kernel reads ahead by itself.
+            Method::Bitmap => {
+                let density = heap / table;
+                (self.bitmap_us(heap, density, ahead)?, ahead.concurrency > 0 || density > 0.95)
+            }
             // Ranges are read whole: neighbours, which the kernel reads ahead, or which are combined.
             Method::Brin => (heap * self.neighbour_us(ahead)?, true),
             Method::Index => match scan.sweeps {
@@ -191,6 +195,20 @@ impl<'a> Model<'a> {
 
     fn sequential_us(&self) -> Option<f64> {
         self.measured.sequential_page_us()
+    }
+
+    /// A page of a scan of all pages. Workers read ahead for sequential scans, too (read_stream.c); else the kernel does.
+    fn whole_us(&self, ahead: ReadAhead) -> Option<f64> {
+        match ahead.mechanism {
+            Mechanism::Workers { .. } if ahead.concurrency > 0 && self.knows_all_pages(ahead.mechanism) => {
+                self.page_us(1.0, ahead)
+            }
+            _ => self.sequential_us(),
+        }
+    }
+
+    fn knows_all_pages(&self, mechanism: Mechanism) -> bool {
+        self.replays(mechanism).iter().any(|one| one.density > 0.99)
     }
 
     /// A page among neighbours that are all read.
@@ -298,6 +316,26 @@ mod tests {
         assert!(of(advice(1)) > 20.0 * of(advice(64)));
         let workers = |workers| ReadAhead { mechanism: Mechanism::Workers { workers }, concurrency: 64 };
         assert!(of(workers(3)) > 5.0 * of(workers(32)));
+    }
+
+    #[test]
+    fn all_pages_are_read_as_the_server_reads_them() {
+        let mut slow = slow();
+        let scan = Scan { method: Method::Sequential, ..bitmap(128_866, 0.4) };
+        let of = |storage: &Measured, mechanism, concurrency| {
+            let ahead = ReadAhead { mechanism, concurrency };
+            Model::new(storage).predict(&scan, ahead).unwrap().seconds
+        };
+        let workers = Mechanism::Workers { workers: 32 };
+        let kernel = of(&slow, Mechanism::Advice, 64);
+        // Not known of workers: as the kernel does it.
+        slow.replays.retain(|one| one.density < 0.99);
+        assert!((of(&slow, workers, 64) - kernel).abs() < 1e-9);
+        let (mechanism, passes) = (workers, vec![10.0]);
+        slow.replays.push(Replay { mechanism, density: 1.0, ahead: 64, page_us: 10.0, passes });
+        assert!((of(&slow, workers, 64) - 1.289_f64.hypot(0.4)).abs() < 0.1);
+        assert!((of(&slow, workers, 0) - kernel).abs() < 1e-9);
+        assert!((of(&slow, Mechanism::Advice, 64) - kernel).abs() < 1e-9);
     }
 
     #[test]

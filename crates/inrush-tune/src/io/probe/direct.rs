@@ -18,7 +18,7 @@ const ALWAYS: u32 = 32;
 /// A doubling that gives less than this gives nothing.
 const WORTH: f64 = 1.05;
 /// Passes that differ by more than this are followed by another.
-const APART: f64 = 0.25;
+pub(super) const APART: f64 = 0.25;
 /// Most seconds of one measurement.
 const SECONDS: f64 = 0.4;
 /// Reads a second, one at a time, below which storage is slow.

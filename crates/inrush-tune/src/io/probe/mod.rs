@@ -17,6 +17,7 @@ mod live;
 mod order;
 #[cfg(target_os = "linux")]
 mod replay;
+mod rounds;
 #[cfg(target_os = "linux")]
 mod scratch;
 #[cfg(target_os = "linux")]

@@ -2,13 +2,13 @@
 //! which versions of PostgreSQL do that; every page from front to back; and pages that are cached.
 
 use super::budget::{Halt, Limit, counted};
-use super::direct::{add_sequential, apart, tail_for, unreadable};
+use super::direct::{add_sequential, unreadable};
 use super::order::ascending;
 use super::stream::{Read, Reads, Stream};
 use super::workers::{MOST_IN_FLIGHT, Workers, buffer_bytes, read_run};
 use super::{Run, budget::Budget};
-use crate::io::measured::{Mechanism, PAGE, Replay, median};
-use inrush_core::{Code, Error};
+use crate::io::measured::{Mechanism, PAGE, median};
+use inrush_core::Error;
 use rustix::fs::Advice;
 use std::fs::File;
 use std::io;
@@ -16,207 +16,25 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// Shares of the pages that are read.
-const DENSITIES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
-/// Values of effective_io_concurrency.
-const AHEADS: [u32; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// Those for a bitmap of all pages: what the kernel reads ahead by itself, what spoils that, and what makes up for it.
-const AHEADS_OF_ALL: [u32; 4] = [0, 1, 16, 64];
-/// Most seconds of one replay.
-const SECONDS: f64 = 0.35;
-/// Shares of the bytes and of the seconds that are not given to replays, beside what the tail takes.
-const KEPT: (f64, f64) = (0.02, 0.1);
-/// Microseconds of a read alone from which on storage is slow: there is no time for all replays, so there are fewer.
-const SLOW_US: f64 = 2000.0;
-/// Values of effective_io_concurrency on slow storage.
-const SLOW_AHEADS: [u32; 6] = [0, 1, 4, 16, 64, 256];
-/// Shares of the pages on slow storage, those first that say most: where there are not enough seconds the others are
-/// left out.
-const SLOW_DENSITIES: [f64; 4] = [0.01, 0.5, 1.0, 0.1];
-/// Seconds of a replay on slow storage, in reads one after the other; and how many times longer it is with the quiet
-/// moments, and with what is on its way when it ends.
-const PACE: f64 = 20.0;
-const BETWEEN: f64 = 1.4;
 /// Fewest pages that say how long one takes.
-const LEAST: u64 = 16;
+pub(super) const LEAST: u64 = 16;
 /// Pages between two looks at what the kernel has counted.
 const LOOK: u64 = 32;
 
-/// How many replays there are of each way to read ahead, both passes together.
-pub(super) const RUNS: usize = 2 * ((DENSITIES.len() - 1) * AHEADS.len() + AHEADS_OF_ALL.len());
-
-/// One replay to make, and its share of the bytes.
+/// One replay to make.
 #[derive(Debug, Clone, Copy)]
-struct Job {
-    mechanism: Mechanism,
-    density: f64,
-    ahead: u32,
-    weight: f64,
-}
-
-/// All replays of these ways to read ahead, up and down, and once more where the two passes differ. What there is of
-/// them is kept whenever it ends.
-pub(super) fn replays(run: &mut Run<'_>, mechanisms: &[Mechanism]) -> Result<(), Halt> {
-    let pools = pools(mechanisms)?;
-    let slow = run.measured.latency_us().filter(|latency| *latency > SLOW_US);
-    let outcome = match slow {
-        Some(latency) => slowly(run, &pools, mechanisms, latency / 1e6),
-        None => quickly(run, &pools, mechanisms),
-    };
-    if slow.is_some() {
-        whole(&mut run.measured.replays, mechanisms);
-    }
-    let key = |one: &Replay| (one.mechanism, one.density, one.ahead);
-    run.measured.replays.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
-    outcome
-}
-
-/// The replays of one density.
-fn jobs(mechanisms: &[Mechanism], density: f64, aheads: &[u32]) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    // Index scans read page by page in all versions.
-    let plain = (!mechanisms.contains(&Mechanism::Advice)).then_some(Mechanism::Advice);
-    for ahead in aheads.iter().copied() {
-        for mechanism in mechanisms.iter().chain(plain.as_ref().filter(|_| ahead == 0)) {
-            // Without advice the kernel reads ahead by itself where pages are dense: whole windows, of which a few must
-            // be seen.
-            let weight = if ahead == 0 && density > 0.2 { 4.0 } else { 1.0 };
-            jobs.push(Job { mechanism: *mechanism, density, ahead, weight });
-        }
-    }
-    jobs
-}
-
-fn quickly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism]) -> Result<(), Halt> {
-    let aheads = |density: f64| if density < 1.0 { &AHEADS[..] } else { &AHEADS_OF_ALL };
-    let all: Vec<Job> =
-        DENSITIES.iter().flat_map(|density| jobs(mechanisms, *density, aheads(*density))).collect();
-    let order: Vec<Job> = all.iter().chain(all.iter().rev()).copied().collect();
-    make(run, pools, &order, None)?;
-    let differs = |job: &Job| run.measured.replays.iter().any(|one| is_of(one, job) && apart(&one.passes));
-    let order: Vec<Job> = all.iter().copied().filter(differs).collect();
-    make(run, pools, &order, None)
-}
-
-/// On slow storage: whole densities, what matters most first, as long as the seconds suffice; then all of them once more
-/// from the back, and a third time where the two differ, as far as there are seconds beside those of the
-/// tail. `latency`: seconds of a read.
-fn slowly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism], latency: f64) -> Result<(), Halt> {
-    let pace = latency * PACE;
-    let mut done: Vec<Job> = Vec::new();
-    for density in SLOW_DENSITIES {
-        let aheads = if density < 1.0 { &SLOW_AHEADS[..] } else { &AHEADS_OF_ALL };
-        let jobs = jobs(mechanisms, density, aheads);
-        if run.budget.left_seconds() < needed(jobs.len(), pace) {
-            break;
-        }
-        make(run, pools, &jobs, Some(pace))?;
-        done.extend(jobs);
-    }
-    let tail = tail_for(run).unwrap_or_default().0;
-    let kept = tail + run.budget.seconds() * KEPT.1 + needed(1, pace);
-    for pass in 1..3 {
-        for job in done.iter().rev() {
-            let all = &run.measured.replays;
-            // A third time only where the two differ.
-            let wanted = pass == 1 || all.iter().any(|one| is_of(one, job) && apart(&one.passes));
-            if wanted && run.budget.left_seconds() >= kept {
-                make(run, pools, &[*job], Some(pace))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Seconds that so many replays take on slow storage, with what lies between them.
-#[allow(clippy::cast_precision_loss)] // tens
-fn needed(replays: usize, pace: f64) -> f64 {
-    replays as f64 * pace * BETWEEN
-}
-
-/// Takes out the densities that a limit has cut short before anything was known of reads without and with little advice:
-/// a curve without its beginning misleads.
-#[allow(clippy::float_cmp)] // the constants above
-fn whole(replays: &mut Vec<Replay>, mechanisms: &[Mechanism]) {
-    let all: Vec<_> = replays.iter().map(|one| (one.mechanism, one.density, one.ahead)).collect();
-    replays.retain(|one| {
-        let has = |ahead| all.contains(&(one.mechanism, one.density, ahead));
-        !mechanisms.contains(&one.mechanism) || (has(0) && has(1))
-    });
-}
-
-/// Threads for those ways to read that have some, made once: to make them takes longer than some replays.
-fn pools(mechanisms: &[Mechanism]) -> Result<Vec<Workers>, Halt> {
-    let mut pools: Vec<Workers> = Vec::new();
-    for mechanism in mechanisms {
-        if let Mechanism::Workers { workers } = mechanism
-            && pools.iter().all(|pool| pool.count() != *workers as usize)
-        {
-            let pool = Workers::new(*workers).map_err(|error| {
-                Error::new(Code::Output, format!("{workers} threads cannot be made: {error}"))
-                    .hint("Allow this account more processes, or measure fewer workers.")
-            })?;
-            pools.push(pool);
-        }
-    }
-    Ok(pools)
-}
-
-/// `pace`: seconds of each, if that is not what comes of dividing those that are left.
-fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job], pace: Option<f64>) -> Result<(), Halt> {
-    let mut weight: f64 = jobs.iter().map(|job| job.weight).sum();
-    let (tail_seconds, tail_bytes) = tail_for(run).unwrap_or_default();
-    let kept_seconds = run.budget.seconds() * KEPT.1 + tail_seconds;
-    let kept_bytes = run.share(KEPT.0) + tail_bytes;
-    for (at, job) in jobs.iter().enumerate() {
-        run.step(format!(
-            "{:.0} % of the pages, {} ahead ({})",
-            job.density * 100.0,
-            job.ahead,
-            named(job.mechanism)
-        ));
-        let seconds = (run.budget.left_seconds() - kept_seconds).max(0.0) / (jobs.len() - at).max(1) as f64;
-        let left = run.budget.left_bytes().saturating_sub(kept_bytes);
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // at most 2 GB
-        let bytes = (left as f64 * job.weight / weight.max(job.weight)) as u64;
-        weight -= job.weight;
-        let page_us = run.watched(|run| {
-            let least = if pace.is_some() { LEAST } else { 0 };
-            replay(run, pools, job, pace.unwrap_or(seconds.min(SECONDS)), (bytes, least))
-        })?;
-        let Some(page_us) = page_us else { continue };
-        let all = &mut run.measured.replays;
-        match all.iter_mut().find(|one| is_of(one, job)) {
-            Some(one) => {
-                one.passes.push(page_us);
-                one.page_us = median(&one.passes).unwrap_or(page_us);
-            }
-            None => {
-                let Job { mechanism, density, ahead, .. } = *job;
-                all.push(Replay { mechanism, density, ahead, page_us, passes: vec![page_us] });
-            }
-        }
-    }
-    Ok(())
-}
-
-#[allow(clippy::float_cmp)] // the constants above
-fn is_of(replay: &Replay, job: &Job) -> bool {
-    (replay.mechanism, replay.density, replay.ahead) == (job.mechanism, job.density, job.ahead)
-}
-
-fn named(mechanism: Mechanism) -> String {
-    match mechanism {
-        Mechanism::Advice => "advice".to_owned(),
-        Mechanism::CombinedAdvice => "advice for neighbours".to_owned(),
-        Mechanism::Workers { workers } => format!("{workers} workers"),
-    }
+pub(super) struct Job {
+    /// Who reads ahead.
+    pub(super) mechanism: Mechanism,
+    /// The share of the pages that is read.
+    pub(super) density: f64,
+    /// effective_io_concurrency.
+    pub(super) ahead: u32,
 }
 
 /// One replay; microseconds for each page, `None` if too few were read. It ends after so many bytes, or so many seconds:
 /// four times as many where the least number of pages takes them.
-fn replay(
+pub(super) fn replay(
     run: &mut Run<'_>,
     pools: &[Workers],
     job: &Job,
@@ -485,18 +303,6 @@ mod tests {
         assert_eq!(targets(16, 7), [0, 1, 2, 4, 8, 16, 16]);
         assert_eq!(targets(100, 9), [0, 1, 2, 4, 8, 16, 32, 64, 100]);
         assert_eq!(targets(0, 3), [0, 0, 0]);
-    }
-
-    #[test]
-    fn a_density_without_its_beginning_is_left_out() {
-        let (sync, plain) = (Mechanism::CombinedAdvice, Mechanism::Advice);
-        let one =
-            |mechanism, density, ahead| Replay { mechanism, density, ahead, page_us: 1.0, passes: vec![1.0] };
-        let mut replays = vec![one(sync, 0.01, 0), one(sync, 0.01, 1), one(sync, 0.01, 4)];
-        replays.extend([one(sync, 0.5, 0), one(sync, 0.5, 4), one(plain, 0.5, 0), one(sync, 1.0, 1)]);
-        whole(&mut replays, &[sync]);
-        let left: Vec<_> = replays.iter().map(|one| (one.mechanism, one.density, one.ahead)).collect();
-        assert_eq!(left, [(sync, 0.01, 0), (sync, 0.01, 1), (sync, 0.01, 4), (plain, 0.5, 0)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::budget::{Budget, Halt, LEAST_SCRATCH_BYTES};
 use super::live::{Judged, Watch};
 use super::order::{Random, Shuffled};
 use super::scratch::Scratch;
-use super::{MOST_SCRATCH_BYTES, Plan, Progress, direct, replay, scratch};
+use super::{MOST_SCRATCH_BYTES, Plan, Progress, direct, replay, rounds, scratch};
 use crate::io::measured::{Measured, StopReason, VERSION};
 use crate::io::storage;
 use inrush_core::{Code, Error, Result};
@@ -98,7 +98,7 @@ pub fn run(
             progress,
             step: 0,
             // Two passes of eight depths and of three kinds of sequential reads, cached pages, the replays, the tail.
-            steps: 16 + 6 + 1 + replay::RUNS * plan.mechanisms.len() + 1,
+            steps: 16 + 6 + 1 + rounds::RUNS * plan.mechanisms.len() + 1,
             budget,
             scratch,
         };
@@ -130,7 +130,7 @@ fn steps(run: &mut Run<'_>, plan: &Plan) -> Result<(), Halt> {
         replay::sequential(run, 0.048)?;
     }
     replay::cached(run)?;
-    replay::replays(run, &plan.mechanisms)?;
+    rounds::replays(run, &plan.mechanisms)?;
     direct::tail(run, &mut reader)
 }
 
