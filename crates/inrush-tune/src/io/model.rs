@@ -133,7 +133,7 @@ impl<'a> Model<'a> {
 
     /// Microseconds of a bitmap's pages. A scan begins with one page and asks for twice as many ahead with each that it
     /// gets (nodeBitmapHeapscan.c, BitmapAdjustPrefetchTarget; read_stream.c doubles its distance): until as many are in
-    /// flight as may be, each doubling takes the latency of a read.
+    /// flight as may be, each doubling takes the latency of a read, or what its pages take where that is more.
     fn bitmap_us(&self, heap: f64, density: f64, ahead: ReadAhead) -> Option<f64> {
         let page = self.page_us(density, ahead)?;
         let most = match ahead.mechanism {
@@ -144,9 +144,16 @@ impl<'a> Model<'a> {
         if flight < 2.0 {
             return Some(heap * page);
         }
-        let begins = (1.0 + flight.log2()) * self.measured.latency_us()?;
+        let latency = self.measured.latency_us()?;
+        // One page, then as many as all before it.
+        let (mut begins, mut begun) = (latency, 1.0);
+        while begun < flight {
+            let next = f64::min(begun, flight - begun);
+            begins += latency.max(next * page);
+            begun += next;
+        }
         // Where the kernel's own read-ahead has the pages already, nothing waits for them.
-        Some((begins + (heap - flight) * page).min(heap * self.measured.latency_us()?))
+        Some((begins + (heap - flight) * page).min(heap * latency))
     }
 
     /// Microseconds of a page of which such a share is read, in ascending order. Between the densities and distances
@@ -316,6 +323,22 @@ mod tests {
         assert!(of(advice(1)) > 20.0 * of(advice(64)));
         let workers = |workers| ReadAhead { mechanism: Mechanism::Workers { workers }, concurrency: 64 };
         assert!(of(workers(3)) > 5.0 * of(workers(32)));
+    }
+
+    #[test]
+    fn the_first_pages_take_the_latency_or_what_the_storage_gives() {
+        let us = |storage: &Measured, most: u32| {
+            let page = Model::new(storage).page_us(600.0 / 128_866.0, advice(most)).unwrap();
+            let heap = Model::new(storage).bitmap_us(600.0, 600.0 / 128_866.0, advice(most)).unwrap();
+            (page, storage.latency_us().unwrap(), heap)
+        };
+        // 600 pages: 1, 1, 2, 4 and 8 of them until 16 are in flight.
+        let (page, latency, heap) = us(&slow(), 16);
+        assert!(8.0 * page < latency, "{page} {latency}");
+        assert!((heap - (5.0 * latency + 584.0 * page)).abs() < 1.0, "{heap}");
+        // On storage that gives no more, the last doublings take as long as any other pages.
+        let (page, latency, heap) = us(&local(), 256);
+        assert!(heap > 600.0 * page && heap < 600.0 * page + 9.0 * latency, "{page} {latency} {heap}");
     }
 
     #[test]
