@@ -115,9 +115,12 @@ fn everything_is_measured_within_the_limits() {
         }
     }
     assert!(measured.replays.iter().all(|one| one.page_us > 0.0 && !one.passes.is_empty()));
-    // Bytes were kept for a third pass of what differs.
+    // Bytes were kept for a third pass of what differs, but on storage where reads are counted out, or slow.
     let differs = |passes: &[f64]| spread(passes).is_some_and(|apart| apart > 0.25);
-    if measured.replays.iter().any(|one| differs(&one.passes[..one.passes.len().min(2)])) {
+    let quick = measured.latency_us().unwrap() < 2000.0
+        && measured.iops(16).unwrap_or(0.0) >= 2.0 * measured.iops(1).unwrap();
+    let any = measured.replays.iter().any(|one| differs(&one.passes[..one.passes.len().min(2)]));
+    if any && quick && measured.stopped.is_none() {
         assert!(measured.replays.iter().any(|one| one.passes.len() > 2), "{:?}", measured.replays);
     }
     // What is kept as JSON comes back, but for the last bits of numbers.
