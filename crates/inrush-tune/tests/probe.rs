@@ -115,18 +115,35 @@ fn everything_is_measured_within_the_limits() {
         }
     }
     assert!(measured.replays.iter().all(|one| one.page_us > 0.0 && !one.passes.is_empty()));
-    // Bytes were kept for a third pass of what differs, but on storage where reads are counted out, or slow.
-    let differs = |passes: &[f64]| spread(passes).is_some_and(|apart| apart > 0.25);
-    let quick = measured.latency_us().unwrap() < 2000.0
-        && measured.iops(16).unwrap_or(0.0) >= 2.0 * measured.iops(1).unwrap();
-    let any = measured.replays.iter().any(|one| differs(&one.passes[..one.passes.len().min(2)]));
-    if any && quick && measured.stopped.is_none() {
-        assert!(measured.replays.iter().any(|one| one.passes.len() > 2), "{:?}", measured.replays);
-    }
     // What is kept as JSON comes back, but for the last bits of numbers.
     let back: Measured = serde_json::from_str(&serde_json::to_string(&measured).unwrap()).unwrap();
     assert_eq!((back.version, &back.at, &back.storage), (1, &measured.at, &measured.storage));
     assert_eq!((back.random.len(), back.replays.len()), (measured.random.len(), measured.replays.len()));
+}
+
+/// But on storage where reads are counted out, or slow.
+#[test]
+fn bytes_are_kept_for_replays_that_differ() {
+    let _alone = alone();
+    let directory = directory();
+    let plan = Plan {
+        mechanisms: vec![Mechanism::Advice],
+        seconds: 30.0,
+        read_bytes: 1 << 30,
+        ..small(directory.path())
+    };
+    let measured = undisturbed(|| probe(&plan).unwrap());
+    let (one, many) = (measured.iops(1).unwrap(), measured.iops(16).unwrap_or(0.0));
+    if measured.stopped.is_some() || one < 500.0 || many < 2.0 * one {
+        println!("SKIPPED: this disk is slow, limited or busy: {one:.0} and {many:.0} reads a second");
+        return;
+    }
+    let differs = |passes: &[f64]| spread(passes).is_some_and(|apart| apart > 0.25);
+    let first = |passes: &[f64]| differs(&passes[..passes.len().min(2)]);
+    let all = &measured.replays;
+    let again = all.iter().filter(|one| one.passes.len() > 2).count();
+    assert!(again > 0 || !all.iter().any(|one| first(&one.passes)), "{all:?}");
+    assert!(all.iter().all(|one| (2..=5).contains(&one.passes.len())), "{all:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::budget::Halt;
 use super::direct::{APART, apart, tail_for};
 use super::replay::{Job, LEAST, replay};
 use super::workers::Workers;
-use crate::io::measured::{Mechanism, Replay, median, spread};
+use crate::io::measured::{Mechanism, PAGE, Replay, median, spread};
 use inrush_core::{Code, Error};
 
 /// Shares of the pages that are read.
@@ -106,10 +106,14 @@ fn counted_out(run: &Run<'_>) -> bool {
     given(1).zip(given(16)).is_some_and(|(one, many)| many < 2.0 * one)
 }
 
-/// Those whose passes differ, one pass forgiven where there are three: the farthest apart first, as many as have a place
+/// Those whose passes differ, or are fewer than two, one pass forgiven where there are three: the farthest apart first, as many as have a place
 /// within a sum of weights.
 fn differing(replays: &[Replay], jobs: &[Job], mut room: f64) -> Vec<Job> {
-    let apart = |job: &Job| replays.iter().find(|one| is_of(one, job)).and_then(|one| spread(&one.passes));
+    // One pass, or none, as where the kernel has read far more than it was asked for, says less than two that differ.
+    let apart = |job: &Job| {
+        let passes = replays.iter().find(|one| is_of(one, job)).map(|one| &one.passes);
+        Some(passes.and_then(|passes| spread(passes)).unwrap_or(f64::INFINITY))
+    };
     let mut order: Vec<(f64, Job)> =
         jobs.iter().filter_map(|job| Some((apart(job).filter(|apart| *apart > APART)?, *job))).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -217,8 +221,10 @@ fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job], bounds: &Bounds) -> 
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // at most 2 GB
         let bytes = {
-            let left = (left as f64 - bounds.kept_bytes).max(0.0);
-            (left * own / weights.max(own)).min(bounds.unit * own) as u64
+            let shared = (left as f64 - bounds.kept_bytes).max(0.0);
+            // Where the kernel has read far ahead before, each still has some pages, as long as there are any.
+            let fewest = left.min(2 * LEAST * PAGE) as f64;
+            (shared * own / weights.max(own)).min(bounds.unit * own).max(fewest) as u64
         };
         weights -= own;
         let page_us = run.watched(|run| {
@@ -293,5 +299,9 @@ mod tests {
         assert_eq!(aheads(4.5), [16, 4]);
         assert_eq!(aheads(0.9), [] as [u32; 0]);
         assert_eq!(aheads(f64::NAN), [] as [u32; 0]);
+        // Of what there is no replay yet, or one pass only, that comes first.
+        let all = jobs(&[Mechanism::Advice], 0.5, &[0, 1, 4, 16, 64, 256]);
+        let first: Vec<u32> = differing(&replays, &all, 1.0).into_iter().map(|job| job.ahead).collect();
+        assert_eq!(first, [256]);
     }
 }
