@@ -129,7 +129,10 @@ fn start(config: &Config, switch: &Switch, only_drain: bool) -> Result<Stopped> 
         .build()
         .map_err(|e| Error::new(Code::Internal, format!("no runtime: {e}")))?;
     let handle = runtime.handle().clone();
-    runtime.block_on(serve(config, conninfo, switch, &handle, only_drain))
+    let stopped = runtime.block_on(serve(config, conninfo, switch, &handle, only_drain));
+    // All that is to be stored is. What still asks somebody, as a claim a broker that is away, is left behind.
+    runtime.shutdown_background();
+    stopped
 }
 
 /// What the registry must know of a process with this configuration.

@@ -1,4 +1,5 @@
 use crate::{Installation, free_port, wait_for_exit};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -109,6 +110,16 @@ impl Kafka {
             let _ = child.kill();
             wait_for_exit(&mut child);
         }
+    }
+
+    /// Stops it from doing anything, without a word to anybody: its connections stay, and nobody gets an answer.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn freeze(&self) {
+        let broker = self.lock();
+        let pid = Pid::from_child(broker.as_ref().expect("a broker that runs"));
+        kill_process(pid, Signal::STOP).expect("our own child");
     }
 
     /// Starts it again with the same port and data, killing it first if it runs.

@@ -94,7 +94,12 @@ impl Serve {
     /// Asks it to stop, and gives its exit code.
     pub fn stop(mut self) -> i32 {
         self.signal(Signal::TERM);
-        self.wait()
+        let code = self.wait();
+        if code != 0 {
+            // Whoever expected something else finds the reason in the output.
+            eprintln!("stopped with {code}: {}", self.log());
+        }
+        code
     }
 
     /// Waits for its end.

@@ -200,6 +200,36 @@ fn without_a_broker_the_process_waits_and_stops() {
     assert_eq!(database.psql("SELECT next FROM inrush_ledger.offsets LIMIT 1"), "2");
 }
 
+/// What the brokers have not acknowledged of what they were told is no reason to wait: the database knows.
+#[test]
+fn a_broker_that_answers_nothing_does_not_hold_up_a_stop() {
+    require_kafka!();
+    let (kafka, database) = (Kafka::start(1), Postgres::shared(15).fresh_database());
+    database.psql(
+        "CREATE TABLE t (id int);
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+           'BEGIN PERFORM pg_sleep(1); RETURN NULL; END';
+         CREATE TRIGGER slow AFTER INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    );
+    create_topic(&kafka, "mute", 1);
+    let sender = Sender::new(&kafka, &[]);
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = Config::new(&kafka, &database, "mute", &["mute"]).with("into.table = \"t\"").text();
+    let serve = Serve::start(dir.path(), &config.replace("[limits]\n", "[limits]\nstop = \"10s\"\n"));
+    sender.send("mute", 0, Some(b"{\"id\":1}"));
+    sender.flush();
+    wait_until("an insert", || {
+        let sleeps = "datname = current_database() AND wait_event = 'PgSleep'";
+        database.psql(&format!("SELECT count(*) FROM pg_stat_activity WHERE {sleeps}")) == "1"
+    });
+    kafka.freeze();
+    wait_until("a row", || database.psql("SELECT count(*) FROM t") == "1");
+    // Brokers are told every second: what they are told now is never answered.
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(serve.stop(), 0);
+    assert_eq!(database.psql("SELECT next FROM inrush_ledger.offsets LIMIT 1"), "1");
+}
+
 #[test]
 fn a_topic_whose_table_may_not_be_named_is_not_read() {
     require_kafka!();

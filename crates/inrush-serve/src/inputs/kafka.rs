@@ -39,6 +39,9 @@ const GATHER: Duration = Duration::from_millis(20);
 /// How long a broker is asked.
 const ASK: Duration = Duration::from_secs(10);
 
+/// How long brokers may take for the end: to be told how far we are, and to let the partitions go.
+const CLOSE: Duration = Duration::from_secs(5);
+
 /// How often brokers are told how far we are.
 const TELL: Duration = Duration::from_secs(1);
 
@@ -198,6 +201,13 @@ impl Reader {
     }
 
     fn run(mut self) -> Result<()> {
+        let ended = self.read();
+        self.close();
+        ended
+    }
+
+    /// Reads until the process stops, and waits until all of it is stored.
+    fn read(&mut self) -> Result<()> {
         let consumer = Arc::clone(&self.consumer);
         while !self.feeder.is_stopping() {
             self.settle_assignment();
@@ -215,15 +225,40 @@ impl Reader {
             }
             self.hand_on(false);
             if self.told.elapsed() > TELL {
-                self.tell(CommitMode::Async);
+                let list = self.tell();
+                commit(&consumer, &self.source.name, &list, CommitMode::Async);
             }
         }
         self.hand_on(true);
         for active in self.active.values_mut() {
             self.handle.block_on(active.claimed.settled());
         }
-        self.tell(CommitMode::Sync);
         Ok(())
+    }
+
+    /// Tells the brokers where we end, and leaves the group, so that others have the partitions at once.
+    ///
+    /// Nothing depends on it: the offsets that count are in the database, and brokers that hear nothing give the
+    /// partitions to others when the session ends. But librdkafka closes no consumer before each commit under way has its
+    /// answer, which of brokers that are away may take minutes. Then it is left behind, with its threads.
+    fn close(mut self) {
+        let list = self.tell();
+        let Reader { consumer, source, feeder, .. } = self;
+        let (closed, wait) = mpsc::channel();
+        let name = source.name.clone();
+        let begun = std::thread::Builder::new().name("inrush-kafka-end".to_owned()).spawn(move || {
+            commit(&consumer, &name, &list, CommitMode::Sync);
+            drop(consumer);
+            // Nobody waits if it took too long.
+            let _ = closed.send(());
+        });
+        let patience = CLOSE.min(feeder.limits.stop.0 / 4);
+        if begun.is_err() || wait.recv_timeout(patience).is_err() {
+            tracing::warn!(
+                input = source.name,
+                "brokers do not answer: they may show an older offset until this group reads again; the ledger has the right one"
+            );
+        }
     }
 
     fn polled_error(&self, error: &KafkaError) -> Result<()> {
@@ -493,8 +528,8 @@ impl Reader {
         }
     }
 
-    /// Tells the brokers how far we are, for those who look at them.
-    fn tell(&mut self, mode: CommitMode) {
+    /// How far we are, for brokers and those who look at them: of each partition that has come further than they were told.
+    fn tell(&mut self) -> TopicPartitionList {
         self.told = Instant::now();
         let mut list = TopicPartitionList::new();
         let mut all = HashMap::new();
@@ -511,10 +546,15 @@ impl Reader {
             }
         }
         *self.consumer.context().reached() = all;
-        if list.count() > 0
-            && let Err(error) = self.consumer.commit(&list, mode)
-        {
-            tracing::debug!(input = self.source.name, %error, "offsets were not told");
-        }
+        list
+    }
+}
+
+/// Has the brokers know positions.
+fn commit(consumer: &BaseConsumer<Context>, input: &str, list: &TopicPartitionList, mode: CommitMode) {
+    if list.count() > 0
+        && let Err(error) = consumer.commit(list, mode)
+    {
+        tracing::debug!(input, %error, "offsets were not told");
     }
 }
