@@ -14,7 +14,7 @@ TESTS  ?=
 BENCH  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test stream-kill-test lever-test bench-c1 bench-c2 bench-c3 bench-c4 bench-c5 postgres-32k postgres-asserts clean-demo
+.PHONY: help deps build deb demo test lint fmt doc extension install-extension extension-test extension-recovery-test extension-crash-test extension-fuzz extension-valgrind fuzz kill-test stream-kill-test lever-test bench-c1 bench-c2 bench-c3 bench-c4 bench-c5 postgres-32k postgres-asserts postgres-uring clean-demo
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ postgres-32k: ## build a PostgreSQL with 32 KB blocks, outside the repository; s
 postgres-asserts: ## build one with assertions, and one with gcc's sanitizers too, for extension-fuzz
 	@sh scripts/postgres.sh asserts
 	@sh scripts/postgres.sh sanitize
+
+postgres-uring: ## build one of 18 that can read with io_uring (liburing-dev), for tests of tune and for bench-c5
+	@SUITE=sid sh scripts/postgres.sh uring
 
 clean-demo: ## remove the files of the demo
 	rm -rf demo

@@ -4,20 +4,22 @@
 #     scripts/postgres.sh 32k                             # 32 KB blocks and 64 KB WAL blocks, for `inrush bench c1`
 #     scripts/postgres.sh asserts                         # with assertions, and valgrind's requests if it is here
 #     scripts/postgres.sh sanitize                        # with assertions, and gcc's address and undefined sanitizers
+#     scripts/postgres.sh uring                           # 18 that reads with io_uring, for `inrush bench c5`
 #     scripts/postgres.sh 32k 17                          # of another major version that Debian has
 #     scripts/postgres.sh 32k postgresql-15.20.tar.bz2    # a release's source archive that is here already
 #     SUITE=sid scripts/postgres.sh asserts 18            # of another suite of Debian than the system's
 #
-# The size of a block is fixed when the server is compiled, and so is how closely it looks at itself: the other two
-# are for tests of the extension (CONTRIBUTING.md). Without a version it is 15.
+# The size of a block is fixed when the server is compiled, and so is how closely it looks at itself: asserts and
+# sanitize are for tests of the extension (CONTRIBUTING.md). Without a version it is 15, with io_uring 18, the first
+# that has it.
 #
 # The source comes through apt, with lists and a cache of its own: /etc/apt and /var/lib/apt are read (where the
 # packages come from, with which keys) and never written, and no package is installed. No rights are needed.
 #
 # Where: MAJOR-32k, or checking/MAJOR-asserts and so on, in $INRUSH_TEST_SERVERS, else in
 # /var/cache/inrush-test-servers as root (the account the servers run as must be able to read it, and root's home is
-# closed to it), else in ~/.cache/inrush-test-servers. The bench looks there for the blocks, tests/extension.sh for the
-# rest. It takes about five minutes of two cores and 400 MB while building; 60 MB stay, or 200.
+# closed to it), else in ~/.cache/inrush-test-servers. The bench looks there for the blocks, tests/extension.sh for those
+# that check; what is to use the one with io_uring is told so, with PG_CONFIG. It takes about five minutes of two cores and 400 MB while building; 60 MB stay, or 200.
 set -eu
 
 say() { echo "scripts/postgres.sh: $*"; }
@@ -35,15 +37,18 @@ case $kind in
 32k) what="32 KB blocks" ;;
 asserts) what="assertions" ;;
 sanitize) what="assertions and sanitizers" ;;
-*) give_up "which one? scripts/postgres.sh 32k, asserts or sanitize" ;;
+uring) what="io_uring" ;;
+*) give_up "which one? scripts/postgres.sh 32k, asserts, sanitize or uring" ;;
 esac
+usual=15
+[ "$kind" != uring ] || usual=18
 archive=
-case ${2:-15} in
+case ${2:-$usual} in
 *.tar.*)
     archive=$(realpath "$2") && [ -r "$archive" ] || give_up "$2 cannot be read"
     major=$(basename "$archive" | sed -n 's/^postgresql-\([0-9][0-9]*\)[._].*/\1/p')
     ;;
-*) major=${2:-15} ;;
+*) major=${2:-$usual} ;;
 esac
 case $major in
 '' | *[!0-9]*) give_up "$2 is neither a major version nor an archive named postgresql-VERSION.tar.*" ;;
@@ -51,7 +56,7 @@ esac
 case $kind in
 # The bench finds it by the size of its blocks.
 32k) prefix=$servers/$major-$kind ;;
-# Nothing may take these for a server of its version: they are slow.
+# Nothing may take these for a server of its version: they are slow, or not what its users have.
 *) prefix=$servers/checking/$major-$kind ;;
 esac
 
@@ -64,6 +69,7 @@ works() {
     32k) grep -q '^#define BLCKSZ 32768$' "$settings" ;;
     asserts) grep -q '^#define USE_ASSERT_CHECKING 1$' "$settings" && [ -e "$prefix/share/valgrind.supp" ] ;;
     sanitize) "$prefix/bin/pg_config" --cflags | grep -q -e -fsanitize=address ;;
+    uring) grep -q '^#define USE_LIBURING 1$' "$settings" ;;
     esac
 }
 if works; then
@@ -75,7 +81,9 @@ missing=
 # From 17 on a release has no generated parsers in it.
 parsers=
 [ "$major" -lt 17 ] || parsers="bison:bison flex:flex"
-for pair in cc:gcc make:make perl:perl tar:tar bzip2:bzip2 $parsers /usr/include/stdio.h:libc6-dev; do
+uring=
+[ "$kind" != uring ] || uring="/usr/include/liburing.h:liburing-dev pkg-config:pkg-config"
+for pair in cc:gcc make:make perl:perl tar:tar bzip2:bzip2 $parsers $uring /usr/include/stdio.h:libc6-dev; do
     case $pair in
     /*) [ -e "${pair%%:*}" ] ;;
     *) command -v "${pair%%:*}" > /dev/null ;;
@@ -174,8 +182,8 @@ tar -xf "$archive" -C "$work/source" --strip-components=1 || give_up "$archive c
 # Without readline, zlib and ICU they need no further package; COPY uses none of them.
 set -- --prefix="$prefix" --without-readline --without-zlib
 [ "$major" -lt 16 ] || set -- "$@" --without-icu
-# What the tests of the extension look at tables and pages with.
-contrib="amcheck pageinspect"
+# What tests look at tables, pages and buffers with.
+contrib="amcheck pageinspect pg_buffercache"
 case $kind in
 32k)
     # Debian's flags, so that this server differs from the installed one in the size of its blocks and in nothing that
@@ -184,6 +192,9 @@ case $kind in
     set -- "$@" --with-blocksize=32 --with-wal-blocksize=64 \
         CFLAGS='-O2 -fstack-protector-strong -Wformat -Werror=format-security -fno-omit-frame-pointer' \
         CPPFLAGS=-D_FORTIFY_SOURCE=2 LDFLAGS='-Wl,-z,relro -Wl,-z,now'
+    ;;
+uring)
+    set -- "$@" --with-liburing CFLAGS='-O2 -fno-omit-frame-pointer'
     ;;
 asserts)
     # -O1: the functions that a report names are those of the source. The requests tell valgrind of palloc's memory,

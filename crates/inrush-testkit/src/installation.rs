@@ -23,6 +23,10 @@ pub enum Version {
     },
     /// This major version, with the extension of this repository in it (`tests/extension-server.sh`).
     WithExtension(u32),
+    /// This major version, built by `scripts/postgres.sh` with assertions.
+    Asserts(u32),
+    /// This major version, built by `scripts/postgres.sh` to read with io_uring.
+    IoUring(u32),
 }
 
 /// What PostgreSQL is compiled with unless somebody says otherwise: bytes of a block.
@@ -34,6 +38,8 @@ impl fmt::Display for Version {
             Version::Any => f.write_str("PostgreSQL 15 or newer"),
             Version::Major(major) => write!(f, "PostgreSQL {major}"),
             Version::WithExtension(major) => write!(f, "PostgreSQL {major} with its headers"),
+            Version::Asserts(major) => write!(f, "PostgreSQL {major} with assertions"),
+            Version::IoUring(major) => write!(f, "PostgreSQL {major} with io_uring"),
             Version::Blocks { major, block_size } => {
                 write!(f, "PostgreSQL {major} with {} KB blocks", block_size / 1024)
             }
@@ -121,10 +127,22 @@ impl Installation {
             Version::Any => Installation::all().first(),
             Version::Major(major) => Installation::all().iter().find(|one| one.major == major),
             Version::WithExtension(major) => Installation::with_extension(major),
+            Version::Asserts(major) => Installation::checking(format!("{major}-asserts")),
+            Version::IoUring(major) => Installation::checking(format!("{major}-uring")),
             Version::Blocks { major, block_size } => {
                 Installation::found().iter().find(|one| one.kind() == (major, block_size))
             }
         }
+    }
+
+    /// One that `scripts/postgres.sh` has built for tests, which nothing else takes for a server of its version.
+    fn checking(name: String) -> Option<&'static Installation> {
+        static SEEN: OnceLock<Mutex<HashMap<String, Option<&'static Installation>>>> = OnceLock::new();
+        let mut seen = SEEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let bin = Installation::servers_dir().join("checking").join(&name).join("bin");
+        *seen
+            .entry(name)
+            .or_insert_with(|| Installation::at(&bin, true).map(|one| &*Box::leak(Box::new(one))))
     }
 
     /// The installation of a major version in a tree of its own, with the extension. Made when first asked for: seconds.
@@ -159,11 +177,15 @@ impl Installation {
         if Installation::find(version).is_some() {
             return true;
         }
-        let other_blocks = matches!(version, Version::Blocks { .. });
-        let how = if other_blocks { "make postgres-32k" } else { "tests/servers.sh" };
+        let (how, built) = match version {
+            Version::Blocks { .. } => ("make postgres-32k".to_owned(), true),
+            Version::Asserts(major) => (format!("scripts/postgres.sh asserts {major}"), true),
+            Version::IoUring(major) => (format!("scripts/postgres.sh uring {major}"), true),
+            _ => ("tests/servers.sh".to_owned(), false),
+        };
         let fact = format!("needs {version} (run {how})");
-        // One with other blocks takes minutes to build: no test run demands it.
-        let required = std::env::var_os("INRUSH_TEST_REQUIRE_SERVERS").is_some() && !other_blocks;
+        // One that takes minutes to build no test run demands.
+        let required = std::env::var_os("INRUSH_TEST_REQUIRE_SERVERS").is_some() && !built;
         assert!(!required && version != Version::Any, "this test {fact}");
         // Not eprintln!: the test runner shows captured output of failed tests only, and a skipped test
         // that nobody sees is a test that does not exist.

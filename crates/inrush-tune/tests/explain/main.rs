@@ -8,7 +8,7 @@ mod refused;
 
 use inrush_core::{Error, Result};
 use inrush_sink::conninfo::{self, ConnInfo};
-use inrush_testkit::{Postgres, ServerOptions};
+use inrush_testkit::{Postgres, ServerOptions, Version};
 use inrush_tune::explain::{Absent, Hooks, Method, Options, Report, Variant, run};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ fn conninfo(url: &str) -> ConnInfo {
     conninfo::resolve(Some(url), &|_| None).expect("settings").expect("a server")
 }
 
-fn server(version: u32) -> Postgres {
+fn server(version: impl Into<Version>) -> Postgres {
     Postgres::start(&ServerOptions {
         version: version.into(),
         conf: &[("shared_buffers", "16MB"), ("autovacuum", "off"), ("fsync", "on")],
