@@ -99,7 +99,7 @@ fn predict(record: &Record, rung: &str, setup: &Setup, scan: &Scan, concurrency:
         sweeps: Some(1),
         warm_seconds: turn.warm_seconds?,
     };
-    let ahead = ReadAhead { mechanism: mechanism(setup, concurrency), concurrency };
+    let ahead = ReadAhead { mechanism: mechanism(setup), concurrency };
     Model::new(&measured).predict(&scan, ahead).map(|prediction| prediction.seconds)
 }
 
@@ -129,13 +129,13 @@ fn visited(record: &Record, rung: &str, scan: &Scan, table_pages: u64) -> Option
     record.turns.iter().find(same)?.exact_pages
 }
 
-/// How a server reads ahead. io_uring reads by itself: as if there were a worker for each read.
-fn mechanism(setup: &Setup, concurrency: u32) -> Mechanism {
+/// How a server reads ahead.
+fn mechanism(setup: &Setup) -> Mechanism {
     let setting = |name: &str| setup.settings.get(name).map(String::as_str);
     match setting("io_method") {
         _ if setup.version < 18 => Mechanism::Advice,
         Some("sync") => Mechanism::CombinedAdvice,
-        Some("io_uring") => Mechanism::Workers { workers: concurrency.clamp(1, 32) },
+        Some("io_uring") => Mechanism::IoUring,
         // What a server has that says nothing is 3.
         _ => Mechanism::Workers { workers: setting("io_workers").and_then(|n| n.parse().ok()).unwrap_or(3) },
     }
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn servers_read_ahead_as_their_settings_say() {
         let case = crate::c5::Case::built_in().unwrap();
-        let of = |name: &str| mechanism(case.server(name).unwrap(), 64);
+        let of = |name: &str| mechanism(case.server(name).unwrap());
         assert_eq!((of("15"), of("18 sync")), (Mechanism::Advice, Mechanism::CombinedAdvice));
         assert_eq!(of("18 worker 3"), Mechanism::Workers { workers: 3 });
-        assert_eq!(of("18 io_uring"), Mechanism::Workers { workers: 32 });
+        assert_eq!(of("18 io_uring"), Mechanism::IoUring);
     }
 }

@@ -229,6 +229,7 @@ fn replays(measured: &Measured) -> String {
             Mechanism::Advice => String::new(),
             Mechanism::CombinedAdvice => ", neighbours combined".to_owned(),
             Mechanism::Workers { workers } => format!(", {workers} io_workers"),
+            Mechanism::IoUring => ", io_uring".to_owned(),
         };
         out += &format!(
             "\n  microseconds a page, by effective_io_concurrency{what}\n{}",

@@ -148,6 +148,8 @@ pub enum Mechanism {
         /// io_workers.
         workers: u32,
     },
+    /// Reads of runs of neighbouring pages that the session itself keeps in flight: io_method = io_uring of PostgreSQL 18.
+    IoUring,
 }
 
 /// Pages read in ascending order, a share of them left out at random.
@@ -182,6 +184,25 @@ impl Measured {
     /// The depths' reads a second at a depth, if that was measured.
     pub fn iops(&self, depth: u32) -> Option<f64> {
         self.random.iter().find(|one| one.depth == depth).map(|one| one.iops)
+    }
+
+    /// The mechanism of replays that comes nearest to one: of workers the nearest number, and for io_uring, where that
+    /// could not be measured, the most workers.
+    pub fn nearest(&self, wanted: Mechanism) -> Option<Mechanism> {
+        let all = || self.replays.iter().map(|one| one.mechanism);
+        let workers = all().filter_map(|one| match one {
+            Mechanism::Workers { workers } => Some(workers),
+            _ => None,
+        });
+        let nearest = match wanted {
+            Mechanism::Workers { workers: wanted } => {
+                let apart = |workers: u32| (f64::from(workers.max(1)) / f64::from(wanted.max(1))).ln().abs();
+                workers.min_by(|a, b| apart(*a).total_cmp(&apart(*b)))
+            }
+            Mechanism::IoUring if all().all(|one| one != wanted) => workers.max(),
+            _ => return all().find(|one| *one == wanted),
+        };
+        nearest.map(|workers| Mechanism::Workers { workers })
     }
 
     /// Microseconds of one random read with nothing else in flight.
@@ -230,6 +251,27 @@ pub fn median(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_mechanism_is_found() {
+        let of = |mechanisms: &[Mechanism]| Measured {
+            replays: mechanisms
+                .iter()
+                .map(|one| Replay { mechanism: *one, density: 0.5, ahead: 1, page_us: 1.0, passes: vec![] })
+                .collect(),
+            ..Measured::default()
+        };
+        let workers = |workers| Mechanism::Workers { workers };
+        let both = of(&[Mechanism::Advice, workers(3), workers(32)]);
+        assert_eq!(both.nearest(workers(8)), Some(workers(3)));
+        assert_eq!(both.nearest(workers(20)), Some(workers(32)));
+        assert_eq!(both.nearest(Mechanism::Advice), Some(Mechanism::Advice));
+        assert_eq!(both.nearest(Mechanism::CombinedAdvice), None);
+        assert_eq!(both.nearest(Mechanism::IoUring), Some(workers(32)));
+        let ring = of(&[workers(32), Mechanism::IoUring]);
+        assert_eq!(ring.nearest(Mechanism::IoUring), Some(Mechanism::IoUring));
+        assert_eq!(of(&[Mechanism::Advice]).nearest(Mechanism::IoUring), None);
+    }
 
     #[test]
     fn one_outlier_of_three_is_forgiven() {

@@ -51,7 +51,7 @@ pub struct ReadAhead {
 
 impl ReadAhead {
     /// How a server reads ahead for bitmap heap scans: pages one by one until 17, runs of them since 18 (there
-    /// `io_method` decides who reads). io_uring reads by itself: as if there were a worker for each read.
+    /// `io_method` decides who reads).
     pub fn of(
         version_num: u32,
         io_method: Option<&str>,
@@ -61,7 +61,7 @@ impl ReadAhead {
         let mechanism = match io_method {
             _ if version_num < 180_000 => Mechanism::Advice,
             Some("worker") => Mechanism::Workers { workers: io_workers.unwrap_or(3) },
-            Some("io_uring") => Mechanism::Workers { workers: concurrency.clamp(1, MOST_WORKERS) },
+            Some("io_uring") => Mechanism::IoUring,
             _ => Mechanism::CombinedAdvice,
         };
         ReadAhead { mechanism, concurrency }
@@ -185,29 +185,23 @@ impl<'a> Model<'a> {
         between(points, density.clamp(1e-6, 1.0).ln())
     }
 
-    /// The replays of a mechanism; of workers those with the number nearest to the one wanted.
+    /// The replays of a mechanism, or of the one that comes nearest to it.
     fn replays(&self, wanted: Mechanism) -> Vec<&'a Replay> {
-        let all = &self.measured.replays;
-        let Mechanism::Workers { workers: wanted_workers } = wanted else {
-            return all.iter().filter(|one| one.mechanism == wanted).collect();
-        };
-        let workers = |one: &Replay| match one.mechanism {
-            Mechanism::Workers { workers } => Some(workers),
-            _ => None,
-        };
-        let apart = |workers: u32| (f64::from(workers.max(1)) / f64::from(wanted_workers.max(1))).ln().abs();
-        let nearest = all.iter().filter_map(workers).min_by(|a, b| apart(*a).total_cmp(&apart(*b)));
-        all.iter().filter(|one| workers(one).is_some() && workers(one) == nearest).collect()
+        let nearest = self.measured.nearest(wanted);
+        self.measured.replays.iter().filter(|one| Some(one.mechanism) == nearest).collect()
     }
 
     fn sequential_us(&self) -> Option<f64> {
         self.measured.sequential_page_us()
     }
 
-    /// A page of a scan of all pages. Workers read ahead for sequential scans, too (read_stream.c); else the kernel does.
+    /// A page of a scan of all pages. Workers and io_uring read ahead for sequential scans, too (read_stream.c); else the
+    /// kernel does.
     fn whole_us(&self, ahead: ReadAhead) -> Option<f64> {
         match ahead.mechanism {
-            Mechanism::Workers { .. } if ahead.concurrency > 0 && self.knows_all_pages(ahead.mechanism) => {
+            Mechanism::Workers { .. } | Mechanism::IoUring
+                if ahead.concurrency > 0 && self.knows_all_pages(ahead.mechanism) =>
+            {
                 self.page_us(1.0, ahead)
             }
             _ => self.sequential_us(),
@@ -382,7 +376,7 @@ mod tests {
         let of = |version, method| ReadAhead::of(version, method, Some(3), 16).mechanism;
         assert_eq!(of(170_002, None), Mechanism::Advice);
         assert_eq!(of(180_000, Some("worker")), Mechanism::Workers { workers: 3 });
-        assert_eq!(of(180_000, Some("io_uring")), Mechanism::Workers { workers: 16 });
+        assert_eq!(of(180_000, Some("io_uring")), Mechanism::IoUring);
         assert_eq!(of(180_000, Some("sync")), Mechanism::CombinedAdvice);
     }
 }

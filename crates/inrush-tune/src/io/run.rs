@@ -331,9 +331,14 @@ fn mechanisms(server: &Server) -> Vec<Mechanism> {
                 Mechanism::Workers { workers: MOST_WORKERS },
             ];
             all.dedup();
+            if server.io_methods.iter().any(|method| method == "io_uring") {
+                all.push(Mechanism::IoUring);
+            }
             all
         }
-        Some("io_uring") => vec![Mechanism::Workers { workers: MOST_WORKERS }],
+        // As many workers stand for it where the probe may not use it.
+        Some("io_uring") if !probe::has_io_uring() => vec![Mechanism::Workers { workers: MOST_WORKERS }],
+        Some("io_uring") => vec![Mechanism::IoUring],
         Some(_) => vec![Mechanism::CombinedAdvice],
     }
 }

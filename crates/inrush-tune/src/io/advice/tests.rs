@@ -1,4 +1,5 @@
 use super::super::made_up::{capped, local, slow};
+use super::super::measured::Replay;
 use super::super::report::DiskShare;
 use super::*;
 
@@ -72,6 +73,39 @@ fn workers_are_the_cap_of_a_slow_storage() {
     let method = advised(&judged, "io_method").unwrap();
     assert_eq!((method.advised.as_str(), method.applied), ("sync", false));
     assert!(judged.scans.iter().all(|scan| scan.now_seconds > 5.0 * scan.then_seconds));
+}
+
+#[test]
+fn io_uring_is_advised_for_what_was_measured_of_it() {
+    let of = |measured: &Measured, workers| {
+        let mut server = server(180_001);
+        server.io_methods = ["sync", "worker", "io_uring"].map(str::to_owned).into();
+        server.io_workers = Some(workers);
+        let judged = judged(measured, &server, &tablespace("16"));
+        advised(&judged, "io_method").cloned()
+    };
+    let with = |times: f64| {
+        let mut measured = slow();
+        let workers = |one: &&Replay| one.mechanism == Mechanism::Workers { workers: 32 };
+        let rings: Vec<Replay> = measured.replays.iter().filter(workers).cloned().collect();
+        measured.replays.extend(rings.into_iter().map(|one| Replay {
+            mechanism: Mechanism::IoUring,
+            page_us: one.page_us / times,
+            ..one
+        }));
+        measured
+    };
+    for workers in [3, 32] {
+        let better = of(&with(2.0), workers).unwrap();
+        assert_eq!((better.advised.as_str(), better.applied), ("io_uring", false));
+        assert!(better.why.contains("38 us with 32 workers and 19 us with io_uring"), "{}", better.why);
+        assert!(better.expected.iter().all(|scan| scan.now_seconds > 1.3 * scan.then_seconds), "{better:?}");
+        // Measured, and no better: no restart for that.
+        assert_eq!(of(&with(1.1), workers), None);
+        // Not measured.
+        let unknown = of(&slow(), workers).unwrap();
+        assert!(unknown.advised == "io_uring" && unknown.expected.is_empty(), "{unknown:?}");
+    }
 }
 
 #[test]

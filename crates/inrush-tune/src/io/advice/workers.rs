@@ -20,7 +20,8 @@ pub(super) fn advised(context: &Context<'_>) -> Option<u32> {
         return Some(now);
     }
     let wanted = context.verdict.knee?.clamp(1, MOST_WORKERS);
-    let gain = gain(context, now, wanted.max(now))?;
+    let of = |workers| Mechanism::Workers { workers };
+    let gain = gain(context, of(now), of(wanted.max(now)))?;
     Some(if wanted > now && gain >= WORTH { wanted } else { now })
 }
 
@@ -34,13 +35,10 @@ fn compared(context: &Context<'_>) -> bool {
     context.measured.replays.iter().any(|one| one.mechanism == Mechanism::Workers { workers: MOST_WORKERS })
 }
 
-/// How many times less a page takes with more workers, where it gives most.
-fn gain(context: &Context<'_>, now: u32, then: u32) -> Option<f64> {
+/// How many times less a page takes when others read it, where that gives most.
+fn gain(context: &Context<'_>, now: Mechanism, then: Mechanism) -> Option<f64> {
     let model = Model::new(context.measured);
-    let page = |density, workers| {
-        let mechanism = Mechanism::Workers { workers };
-        model.page_us(density, ReadAhead { mechanism, concurrency: COMPARED_AT })
-    };
+    let page = |density, mechanism| model.page_us(density, ReadAhead { mechanism, concurrency: COMPARED_AT });
     let gains =
         [0.01, 0.1, 0.5].into_iter().filter_map(|density| Some(page(density, now)? / page(density, then)?));
     gains.max_by(f64::total_cmp)
@@ -64,6 +62,7 @@ pub(super) fn judge(context: &Context<'_>, advised: Option<u32>, depth: Option<u
             time(page(MOST_WORKERS))
         );
         judged.right.push(Right { setting: "io_workers", now: now.to_string(), why });
+        io_method(context, now, depth, judged);
         return;
     }
     let why = format!(
@@ -94,7 +93,7 @@ pub(super) fn judge(context: &Context<'_>, advised: Option<u32>, depth: Option<u
     );
     // The cap comes first: without it the others give little.
     judged.advice.insert(0, advice);
-    io_method(context, judged);
+    io_method(context, advised, depth, judged);
 }
 
 /// What can be said of io_workers through a server alone, where they are all that scans show: that they are too few for
@@ -130,21 +129,36 @@ pub(super) fn through_the_server(context: &Context<'_>, judged: &mut Judged) {
     ));
 }
 
-/// Another io_method, where workers are too few for the storage even at their most.
-fn io_method(context: &Context<'_>, judged: &mut Judged) {
+/// Another io_method, where workers are too few for the storage even at their most: io_uring unless it was measured to give
+/// no more than `workers` do.
+fn io_method(context: &Context<'_>, workers: u32, depth: Option<u32>, judged: &mut Judged) {
     let Some(knee) = context.verdict.knee.filter(|knee| *knee > MOST_WORKERS) else { return };
     let offered = |method: &str| context.server.io_methods.iter().any(|one| one == method);
-    let method = if offered("io_uring") {
-        "io_uring"
-    } else if offered("sync") {
-        "sync"
-    } else {
-        return;
+    let by_workers = Mechanism::Workers { workers };
+    let measured = context.measured.nearest(Mechanism::IoUring) == Some(Mechanism::IoUring);
+    let method = match (offered("io_uring"), offered("sync")) {
+        (true, _) if !measured || gain(context, by_workers, Mechanism::IoUring) >= Some(WORTH) => "io_uring",
+        (false, true) => "sync",
+        _ => return,
     };
-    let why = format!(
+    let mut why = format!(
         "instead of workers, at the next restart: the storage has use for {knee} reads in flight, and there can be no \
          more than {MOST_WORKERS} workers for all sessions together"
     );
+    let concurrency = depth.unwrap_or_else(|| context.concurrency_now()).max(COMPARED_AT);
+    let ahead = |mechanism| ReadAhead { mechanism, concurrency };
+    let mut expected = Vec::new();
+    if method == "io_uring" && measured {
+        let model = Model::new(context.measured);
+        let page = |mechanism| model.page_us(0.1, ahead(mechanism)).map_or("unknown".to_owned(), time);
+        why += &format!(
+            ". Where a tenth of the pages is read, a page takes {} with {workers} workers and {} with io_uring, at \
+             effective_io_concurrency {concurrency}",
+            page(by_workers),
+            page(Mechanism::IoUring)
+        );
+        expected = named_scans(context, ahead(by_workers), ahead(Mechanism::IoUring));
+    }
     let price = match method {
         "io_uring" => {
             "a restart; the server must be allowed to use io_uring, which containers often forbid, and needs a file \
@@ -153,12 +167,8 @@ fn io_method(context: &Context<'_>, judged: &mut Judged) {
         _ => "a restart; pages are asked for by posix_fadvise and copied by the backend itself",
     };
     let now = context.server.io_method.clone();
-    judged.advice.push(context.system(
-        "io_method",
-        now,
-        method.to_owned(),
-        why,
-        price.to_owned(),
-        Effect::Restart,
-    ));
+    let mut advice =
+        context.system("io_method", now, method.to_owned(), why, price.to_owned(), Effect::Restart);
+    advice.expected = expected;
+    judged.advice.push(advice);
 }

@@ -204,6 +204,7 @@ pub(super) fn name(mechanism: Mechanism) -> String {
         }
         Mechanism::Workers { workers: 1 } => "1 I/O worker (PostgreSQL 18)".to_owned(),
         Mechanism::Workers { workers } => format!("{workers} I/O workers (PostgreSQL 18)"),
+        Mechanism::IoUring => "io_uring (PostgreSQL 18, io_method io_uring)".to_owned(),
     }
 }
 
@@ -235,7 +236,7 @@ impl Marks {
             let method = server.io_method.as_deref();
             // Of a mechanism alone any distance tells.
             let ahead = ReadAhead::of(server.version_num, method, workers, concurrency.unwrap_or(16));
-            Some(Place { mechanism: nearest(measured, ahead.mechanism)?, concurrency })
+            Some(Place { mechanism: measured.nearest(ahead.mechanism)?, concurrency })
         };
         Marks { now: place(server.io_workers, now), advised: place(workers, advised) }
     }
@@ -257,18 +258,6 @@ impl Marks {
             }
         }
     }
-}
-
-/// A mechanism as it was measured: of workers the nearest number.
-fn nearest(measured: &Measured, wanted: Mechanism) -> Option<Mechanism> {
-    let all = || measured.replays.iter().map(|one| one.mechanism);
-    let Mechanism::Workers { workers: wanted } = wanted else { return all().find(|one| *one == wanted) };
-    let workers = all().filter_map(|one| match one {
-        Mechanism::Workers { workers } => Some(workers),
-        _ => None,
-    });
-    let workers = workers.min_by_key(|workers| workers.abs_diff(wanted))?;
-    Some(Mechanism::Workers { workers })
 }
 
 #[allow(clippy::cast_precision_loss)] // 8192

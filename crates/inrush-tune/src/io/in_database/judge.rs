@@ -3,9 +3,7 @@
 use super::candidate::Candidate;
 use super::trial::Trial;
 use super::{PAGES, PASSES, Plan};
-use crate::io::measured::{
-    Depth, Engine, Measured, Mechanism, PAGE, Replay, Stop, StopReason, VERSION, median, spread,
-};
+use crate::io::measured::{Depth, Engine, Measured, PAGE, Replay, Stop, StopReason, VERSION, median, spread};
 use crate::io::model::ReadAhead;
 use crate::io::report::Server;
 use inrush_core::{Code, Error, Result};
@@ -199,11 +197,6 @@ pub(super) fn measured(
         let Some(page_us) = median(&passes) else { continue };
         let ahead =
             ReadAhead::of(server.version_num, server.io_method.as_deref(), server.io_workers, *concurrency);
-        // io_uring is told from others by what was measured with it.
-        let mechanism = match (ahead.mechanism, server.io_method.as_deref()) {
-            (Mechanism::Workers { .. }, Some("io_uring")) => Mechanism::Workers { workers: 32 },
-            (mechanism, _) => mechanism,
-        };
         // One at a time, as far as pages lie apart: without read-ahead. With 1 there are up to two in flight.
         if *concurrency != 1 {
             random.push(Depth {
@@ -214,7 +207,7 @@ pub(super) fn measured(
                 passes: passes.iter().map(|us| 1e6 / us).collect(),
             });
         }
-        replays.push(Replay { mechanism, density, ahead: *concurrency, page_us, passes });
+        replays.push(Replay { mechanism: ahead.mechanism, density, ahead: *concurrency, page_us, passes });
     }
     let mut measured = Measured {
         version: VERSION,

@@ -17,6 +17,7 @@ mod live;
 mod order;
 #[cfg(target_os = "linux")]
 mod replay;
+#[cfg(target_os = "linux")]
 mod rounds;
 #[cfg(target_os = "linux")]
 mod scratch;
@@ -28,6 +29,8 @@ mod steps;
 mod stream;
 #[cfg(target_os = "linux")]
 mod threads;
+#[cfg(target_os = "linux")]
+mod uring;
 #[cfg(target_os = "linux")]
 mod workers;
 
@@ -58,7 +61,8 @@ pub struct Plan {
     pub read_bytes: u64,
     /// Bytes of the scratch file.
     pub scratch_bytes: u64,
-    /// How pages are read ahead in replays; none: no replays.
+    /// How pages are read ahead in replays; none: no replays. Where this process may not use io_uring there are none of
+    /// that.
     pub mechanisms: Vec<Mechanism>,
 }
 
@@ -73,6 +77,18 @@ impl Plan {
             mechanisms: vec![Mechanism::Advice],
         }
     }
+}
+
+/// Whether this process may use io_uring.
+#[cfg(target_os = "linux")]
+pub fn has_io_uring() -> bool {
+    uring::Ring::new().is_ok()
+}
+
+/// Whether this process may use io_uring.
+#[cfg(not(target_os = "linux"))]
+pub fn has_io_uring() -> bool {
+    false
 }
 
 /// How far a probe is.

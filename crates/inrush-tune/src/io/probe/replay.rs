@@ -5,6 +5,7 @@ use super::budget::{Halt, Limit, counted};
 use super::direct::{add_sequential, unreadable};
 use super::order::ascending;
 use super::stream::{Read, Reads, Stream};
+use super::uring::Ring;
 use super::workers::{MOST_IN_FLIGHT, Workers, buffer_bytes, read_run};
 use super::{Run, budget::Budget};
 use crate::io::measured::{Mechanism, PAGE, median};
@@ -32,11 +33,19 @@ pub(super) struct Job {
     pub(super) ahead: u32,
 }
 
+/// What reads beside the session, made once: to make it takes longer than some replays.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    /// Threads, as many as workers are wanted.
+    pub(super) pools: Vec<Workers>,
+    pub(super) ring: Option<Ring>,
+}
+
 /// One replay; microseconds for each page, `None` if too few were read. It ends after so many bytes, or so many seconds:
 /// four times as many where the least number of pages takes them.
 pub(super) fn replay(
     run: &mut Run<'_>,
-    pools: &[Workers],
+    readers: &mut Readers,
     job: &Job,
     seconds: f64,
     (bytes, least): (u64, u64),
@@ -46,7 +55,7 @@ pub(super) fn replay(
     let file = run.scratch.fresh()?;
     // Files of workers are opened before the clock runs, too.
     let pool = match job.mechanism {
-        Mechanism::Workers { workers } => pools.iter().find(|pool| pool.count() == workers as usize),
+        Mechanism::Workers { workers } => readers.pools.iter().find(|pool| pool.count() == workers as usize),
         _ => None,
     };
     let count = pool.map_or(0, Workers::count);
@@ -63,6 +72,10 @@ pub(super) fn replay(
         (Mechanism::Workers { .. }, Some(pool)) if job.ahead > 0 => {
             let mut scan = pool.scan(files, file);
             drain(&pages, job.ahead.min(MOST_IN_FLIGHT), false, &mut scan, &mut end)
+        }
+        (Mechanism::IoUring, _) if job.ahead > 0 => {
+            let Some(ring) = &mut readers.ring else { return Ok(None) };
+            drain(&pages, job.ahead.min(MOST_IN_FLIGHT), false, &mut ring.scan(file), &mut end)
         }
         // Without concurrency nobody is asked to read: the session does it, with neighbours in one read.
         _ => drain(&pages, job.ahead, true, &mut Kernel::new(&file), &mut end),

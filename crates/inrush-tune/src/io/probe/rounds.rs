@@ -4,7 +4,8 @@
 use super::Run;
 use super::budget::Halt;
 use super::direct::{APART, apart, tail_for};
-use super::replay::{Job, LEAST, replay};
+use super::replay::{Job, LEAST, Readers, replay};
+use super::uring::Ring;
 use super::workers::Workers;
 use crate::io::measured::{Mechanism, PAGE, Replay, median, spread};
 use inrush_core::{Code, Error};
@@ -38,14 +39,16 @@ pub(super) const RUNS: usize = 2 * ((DENSITIES.len() - 1) * AHEADS.len() + AHEAD
 /// All replays of these ways to read ahead, up and down, and again where the passes differ. What there is of
 /// them is kept whenever it ends.
 pub(super) fn replays(run: &mut Run<'_>, mechanisms: &[Mechanism]) -> Result<(), Halt> {
-    let pools = pools(mechanisms)?;
+    let mut readers = readers(mechanisms)?;
+    let possible = |one: &&Mechanism| **one != Mechanism::IoUring || readers.ring.is_some();
+    let mechanisms: Vec<Mechanism> = mechanisms.iter().filter(possible).copied().collect();
     let slow = run.measured.latency_us().filter(|latency| *latency > SLOW_US);
     let outcome = match slow {
-        Some(latency) => slowly(run, &pools, mechanisms, latency / 1e6),
-        None => quickly(run, &pools, mechanisms),
+        Some(latency) => slowly(run, &mut readers, &mechanisms, latency / 1e6),
+        None => quickly(run, &mut readers, &mechanisms),
     };
     if slow.is_some() {
-        whole(&mut run.measured.replays, mechanisms);
+        whole(&mut run.measured.replays, &mechanisms);
     }
     let key = |one: &Replay| (one.mechanism, one.density, one.ahead);
     run.measured.replays.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
@@ -76,7 +79,7 @@ fn weight(job: &Job) -> f64 {
     }
 }
 
-fn quickly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism]) -> Result<(), Halt> {
+fn quickly(run: &mut Run<'_>, readers: &mut Readers, mechanisms: &[Mechanism]) -> Result<(), Halt> {
     let aheads = |density: f64| if density < 1.0 { &AHEADS[..] } else { &AHEADS_OF_ALL };
     let all: Vec<Job> =
         DENSITIES.iter().flat_map(|density| jobs(mechanisms, *density, aheads(*density))).collect();
@@ -87,7 +90,7 @@ fn quickly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism]) -> Re
     // Where reads are counted out, those of a slice of time come at once: a longer replay says more than another one.
     let again = if counted_out(run) { 0.0 } else { AGAIN.0 };
     let unit = bytes * (1.0 - again) / all_weights;
-    make(run, pools, &order, &Bounds { seconds: None, kept_bytes: bytes * again, unit })?;
+    make(run, readers, &order, &Bounds { seconds: None, kept_bytes: bytes * again, unit })?;
     for _ in 0..AGAIN.1 {
         #[allow(clippy::cast_precision_loss)] // at most 2 GB
         let left = run.budget.left_bytes().saturating_sub(kept(run).1) as f64;
@@ -95,7 +98,7 @@ fn quickly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism]) -> Re
         if order.is_empty() {
             break;
         }
-        make(run, pools, &order, &Bounds { seconds: None, kept_bytes: 0.0, unit })?;
+        make(run, readers, &order, &Bounds { seconds: None, kept_bytes: 0.0, unit })?;
     }
     Ok(())
 }
@@ -144,7 +147,12 @@ fn kept(run: &Run<'_>) -> (f64, u64) {
 /// On slow storage: whole densities, what matters most first, as long as the seconds suffice; then all of them once more
 /// from the back, and a third time where the two differ, as far as there are seconds beside those of the
 /// tail. `latency`: seconds of a read.
-fn slowly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism], latency: f64) -> Result<(), Halt> {
+fn slowly(
+    run: &mut Run<'_>,
+    readers: &mut Readers,
+    mechanisms: &[Mechanism],
+    latency: f64,
+) -> Result<(), Halt> {
     let pace = latency * PACE;
     let bounds = Bounds { seconds: Some(pace), kept_bytes: 0.0, unit: f64::INFINITY };
     let mut done: Vec<Job> = Vec::new();
@@ -154,7 +162,7 @@ fn slowly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism], latenc
         if run.budget.left_seconds() < needed(jobs.len(), pace) {
             break;
         }
-        make(run, pools, &jobs, &bounds)?;
+        make(run, readers, &jobs, &bounds)?;
         done.extend(jobs);
     }
     let kept = kept(run).0 + needed(1, pace);
@@ -164,7 +172,7 @@ fn slowly(run: &mut Run<'_>, pools: &[Workers], mechanisms: &[Mechanism], latenc
             // A third time only where the two differ.
             let wanted = pass == 1 || all.iter().any(|one| is_of(one, job) && apart(&one.passes));
             if wanted && run.budget.left_seconds() >= kept {
-                make(run, pools, &[*job], &bounds)?;
+                make(run, readers, &[*job], &bounds)?;
             }
         }
     }
@@ -188,25 +196,29 @@ fn whole(replays: &mut Vec<Replay>, mechanisms: &[Mechanism]) {
     });
 }
 
-/// Threads for those ways to read that have some, made once: to make them takes longer than some replays.
-fn pools(mechanisms: &[Mechanism]) -> Result<Vec<Workers>, Halt> {
-    let mut pools: Vec<Workers> = Vec::new();
+/// Threads and a ring for those ways to read that need them. No ring where it may not be.
+fn readers(mechanisms: &[Mechanism]) -> Result<Readers, Halt> {
+    let mut readers = Readers::default();
     for mechanism in mechanisms {
-        if let Mechanism::Workers { workers } = mechanism
-            && pools.iter().all(|pool| pool.count() != *workers as usize)
-        {
-            let pool = Workers::new(*workers).map_err(|error| {
-                Error::new(Code::Output, format!("{workers} threads cannot be made: {error}"))
-                    .hint("Allow this account more processes, or measure fewer workers.")
-            })?;
-            pools.push(pool);
+        match mechanism {
+            Mechanism::Workers { workers }
+                if readers.pools.iter().all(|pool| pool.count() != *workers as usize) =>
+            {
+                let pool = Workers::new(*workers).map_err(|error| {
+                    Error::new(Code::Output, format!("{workers} threads cannot be made: {error}"))
+                        .hint("Allow this account more processes, or measure fewer workers.")
+                })?;
+                readers.pools.push(pool);
+            }
+            Mechanism::IoUring => readers.ring = Ring::new().ok(),
+            _ => {}
         }
     }
-    Ok(pools)
+    Ok(readers)
 }
 
 /// Makes replays, one after the other: seconds and bytes are shared out among them.
-fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job], bounds: &Bounds) -> Result<(), Halt> {
+fn make(run: &mut Run<'_>, readers: &mut Readers, jobs: &[Job], bounds: &Bounds) -> Result<(), Halt> {
     let mut weights: f64 = jobs.iter().map(weight).sum();
     let (kept_seconds, kept_bytes) = kept(run);
     for (at, job) in jobs.iter().enumerate() {
@@ -229,7 +241,7 @@ fn make(run: &mut Run<'_>, pools: &[Workers], jobs: &[Job], bounds: &Bounds) -> 
         weights -= own;
         let page_us = run.watched(|run| {
             let least = if bounds.seconds.is_some() { LEAST } else { 0 };
-            replay(run, pools, job, bounds.seconds.unwrap_or(seconds.min(SECONDS)), (bytes, least))
+            replay(run, readers, job, bounds.seconds.unwrap_or(seconds.min(SECONDS)), (bytes, least))
         })?;
         let Some(page_us) = page_us else { continue };
         let all = &mut run.measured.replays;
@@ -257,6 +269,7 @@ fn named(mechanism: Mechanism) -> String {
         Mechanism::Advice => "advice".to_owned(),
         Mechanism::CombinedAdvice => "advice for neighbours".to_owned(),
         Mechanism::Workers { workers } => format!("{workers} workers"),
+        Mechanism::IoUring => "io_uring".to_owned(),
     }
 }
 
