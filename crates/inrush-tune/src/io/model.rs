@@ -195,14 +195,15 @@ impl<'a> Model<'a> {
         self.measured.sequential_page_us()
     }
 
-    /// A page of a scan of all pages. Workers and io_uring read ahead for sequential scans, too (read_stream.c); else the
-    /// kernel does.
+    /// A page of a scan of all pages. The kernel reads ahead; so do workers and io_uring for sequential scans, too
+    /// (read_stream.c), and whoever is farther ahead is what the scan waits for.
     fn whole_us(&self, ahead: ReadAhead) -> Option<f64> {
         match ahead.mechanism {
             Mechanism::Workers { .. } | Mechanism::IoUring
                 if ahead.concurrency > 0 && self.knows_all_pages(ahead.mechanism) =>
             {
-                self.page_us(1.0, ahead)
+                let (ours, kernel) = (self.page_us(1.0, ahead)?, self.sequential_us());
+                Some(kernel.map_or(ours, |kernel| kernel.min(ours)))
             }
             _ => self.sequential_us(),
         }
@@ -351,6 +352,10 @@ mod tests {
         let (mechanism, passes) = (workers, vec![10.0]);
         slow.replays.push(Replay { mechanism, density: 1.0, ahead: 64, page_us: 10.0, passes });
         assert!((of(&slow, workers, 64) - 1.289_f64.hypot(0.4)).abs() < 0.1);
+        // Workers that are slower than the kernel's read-ahead find the pages there.
+        slow.replays.last_mut().unwrap().page_us = 100.0;
+        assert!(100e-6 * 128_866.0 > kernel && (of(&slow, workers, 64) - kernel).abs() < 1e-9);
+        slow.replays.last_mut().unwrap().page_us = 10.0;
         assert!((of(&slow, workers, 0) - kernel).abs() < 1e-9);
         assert!((of(&slow, Mechanism::Advice, 64) - kernel).abs() < 1e-9);
     }
