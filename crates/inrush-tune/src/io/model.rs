@@ -71,6 +71,9 @@ impl ReadAhead {
 /// io_workers at most (PostgreSQL 18, MAX_IO_WORKERS).
 pub const MOST_WORKERS: u32 = 32;
 
+/// A share of the pages from which on a bitmap is read as the whole table is.
+const NEARLY_ALL: f64 = 0.95;
+
 /// What a scan is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
@@ -102,7 +105,7 @@ impl<'a> Model<'a> {
             // Of all pages the kernel reads ahead by itself.
             Method::Bitmap => {
                 let density = heap / table;
-                (self.bitmap_us(heap, density, ahead)?, ahead.concurrency > 0 || density > 0.95)
+                (self.bitmap_us(heap, density, ahead)?, ahead.concurrency > 0 || density > NEARLY_ALL)
             }
             // Ranges are read whole: neighbours, which the kernel reads ahead, or which are combined.
             Method::Brin => (heap * self.neighbour_us(ahead)?, true),
@@ -135,7 +138,11 @@ impl<'a> Model<'a> {
     /// gets (nodeBitmapHeapscan.c, BitmapAdjustPrefetchTarget; read_stream.c doubles its distance): until as many are in
     /// flight as may be, each doubling takes the latency of a read, or what its pages take where that is more.
     fn bitmap_us(&self, heap: f64, density: f64, ahead: ReadAhead) -> Option<f64> {
-        let page = self.page_us(density, ahead)?;
+        let page = match ahead.mechanism {
+            Mechanism::Workers { .. } | Mechanism::IoUring if density > NEARLY_ALL => self.whole_us(ahead)?,
+            // Advice page by page keeps the kernel from reading ahead by itself.
+            _ => self.page_us(density, ahead)?,
+        };
         let most = match ahead.mechanism {
             Mechanism::Workers { workers } => ahead.concurrency.min(workers),
             _ => ahead.concurrency,

@@ -11,6 +11,7 @@ use super::{Run, budget::Budget};
 use crate::io::measured::{Mechanism, PAGE, median};
 use inrush_core::Error;
 use rustix::fs::Advice;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -66,22 +67,25 @@ pub(super) fn replay(
     let pages = ascending(run.scratch.pages(), job.density, wanted, &mut run.random);
     let latest = run.budget.limit(4.0 * seconds, bytes).until;
     let mut end = End { least, latest, ..End::new(&run.budget, limit) };
+    let most = if job.mechanism == Mechanism::Advice { job.ahead } else { job.ahead.min(MOST_IN_FLIGHT) };
+    end.steady = Steady::new(most);
     let began = Instant::now();
     let read = match (job.mechanism, pool) {
         (Mechanism::Advice, _) => advise(&file, &pages, job.ahead, &mut end),
         (Mechanism::Workers { .. }, Some(pool)) if job.ahead > 0 => {
             let mut scan = pool.scan(files, file);
-            drain(&pages, job.ahead.min(MOST_IN_FLIGHT), false, &mut scan, &mut end)
+            drain(&pages, most, false, &mut scan, &mut end)
         }
         (Mechanism::IoUring, _) if job.ahead > 0 => {
             let Some(ring) = &mut readers.ring else { return Ok(None) };
-            drain(&pages, job.ahead.min(MOST_IN_FLIGHT), false, &mut ring.scan(file), &mut end)
+            drain(&pages, most, false, &mut ring.scan(file), &mut end)
         }
         // Without concurrency nobody is asked to read: the session does it, with neighbours in one read.
         _ => drain(&pages, job.ahead, true, &mut Kernel::new(&file), &mut end),
     };
     let read = read.map_err(|error| unreadable(&error))?;
     let took = began.elapsed().as_secs_f64();
+    let steady = end.steady.page_us();
     // Where nobody counts what the kernel reads ahead, it may have been all that lies in between.
     let span = pages.iter().take(usize::try_from(read).unwrap_or(usize::MAX)).max().zip(pages.first());
     let between = span.map_or(0, |(last, first)| u64::from(last.saturating_sub(*first)) + 1);
@@ -91,7 +95,46 @@ pub(super) fn replay(
         run.budget.check()?;
     }
     #[allow(clippy::cast_precision_loss)] // pages of a file
-    Ok((read >= LEAST).then(|| took * 1e6 / read as f64))
+    Ok((read >= LEAST).then(|| steady.unwrap_or(took * 1e6 / read as f64)))
+}
+
+/// What a page takes while as many reads are in flight as may be: without the first pages, of which few are asked for
+/// ahead, and without the last, behind which none is. Of a scan those are a small part, and the model adds them.
+#[derive(Debug)]
+struct Steady {
+    /// Most reads in flight.
+    most: u64,
+    /// When so many pages had been taken.
+    from: Option<(Instant, u64)>,
+    to: Option<(Instant, u64)>,
+}
+
+impl Steady {
+    /// Pages come in bursts where all reads take the same time: only several of those say what one page takes.
+    const BURSTS: u64 = 3;
+
+    fn new(most: u32) -> Steady {
+        Steady { most: u64::from(most), from: None, to: None }
+    }
+
+    /// So many pages have been taken; all have been asked for, or not.
+    fn page(&mut self, taken: u64, asked_all: bool) {
+        if self.most < 2 || self.to.is_some() {
+        } else if asked_all {
+            self.to = Some((Instant::now(), taken));
+        } else if self.from.is_none() && taken >= self.most {
+            self.from = Some((Instant::now(), taken));
+        }
+    }
+
+    /// Microseconds; `None` if there were too few pages.
+    fn page_us(&self) -> Option<f64> {
+        let ((from, first), (to, last)) = (self.from?, self.to?);
+        let pages = last - first;
+        #[allow(clippy::cast_precision_loss)] // pages of a file
+        (pages >= (Self::BURSTS * self.most).max(LEAST))
+            .then(|| (to - from).as_secs_f64() * 1e6 / pages as f64)
+    }
 }
 
 /// Says when a replay has read enough. It then ends by reading what has been asked for, and no more.
@@ -104,12 +147,22 @@ struct End<'a> {
     counted_before: Option<u64>,
     pages: u64,
     over: bool,
+    steady: Steady,
 }
 
 impl<'a> End<'a> {
     fn new(budget: &'a Budget<'a>, limit: Limit) -> End<'a> {
         let latest = limit.until;
-        End { budget, limit, least: 0, latest, counted_before: counted(), pages: 0, over: false }
+        End {
+            budget,
+            limit,
+            least: 0,
+            latest,
+            counted_before: counted(),
+            pages: 0,
+            over: false,
+            steady: Steady::new(0),
+        }
     }
 
     /// A page is about to be asked for.
@@ -151,6 +204,7 @@ fn advise(file: &File, pages: &[u32], most: u32, end: &mut End<'_>) -> io::Resul
             advised += 1;
         }
         at += 1;
+        end.steady.page(at as u64, advised == last);
         if end.is_over() {
             last = last.min(advised.max(at));
         }
@@ -190,11 +244,14 @@ fn drain(
     reads: &mut impl Reads<io::Error>,
     end: &mut End<'_>,
 ) -> io::Result<u64> {
-    let left = pages.iter().copied().take_while(|_| !end.is_over());
+    let end = RefCell::new(end);
+    let left = pages.iter().copied().take_while(|_| !end.borrow_mut().is_over());
     let mut stream = Stream::new(left, concurrency, sync);
     let mut read = 0;
     while stream.next(reads)? {
         read += 1;
+        let asked_all = stream.has_asked_all();
+        end.borrow_mut().steady.page(read, asked_all);
     }
     Ok(read)
 }
@@ -316,6 +373,28 @@ mod tests {
         assert_eq!(targets(16, 7), [0, 1, 2, 4, 8, 16, 16]);
         assert_eq!(targets(100, 9), [0, 1, 2, 4, 8, 16, 32, 64, 100]);
         assert_eq!(targets(0, 3), [0, 0, 0]);
+    }
+
+    #[test]
+    fn only_full_flight_counts() {
+        let began = Instant::now();
+        let mut steady = Steady::new(4);
+        (1..=20).for_each(|taken| steady.page(taken, taken >= 16));
+        let ((from, first), (to, last)) = (steady.from.unwrap(), steady.to.unwrap());
+        assert_eq!((first, last), (4, 16));
+        assert!(from >= began && to >= from && steady.page_us().is_none());
+        let mut steady = Steady::new(4);
+        (1..=40).for_each(|taken| steady.page(taken, taken >= 36));
+        steady.from = Some((began, 4));
+        steady.to = Some((began + Duration::from_millis(32), 36));
+        assert!((steady.page_us().unwrap() - 1000.0).abs() < 1e-6);
+        // Three times as many as are in flight, or nothing is known; one by one there is nothing to leave out.
+        let mut few = Steady::new(16);
+        (1..=60).for_each(|taken| few.page(taken, taken >= 44));
+        assert_eq!(few.page_us(), None);
+        let mut alone = Steady::new(1);
+        (1..=60).for_each(|taken| alone.page(taken, taken >= 59));
+        assert_eq!(alone.page_us(), None);
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl<I: Iterator<Item = u32>> Stream<I> {
         }
     }
 
+    /// Whether every page has been asked for.
+    pub(super) fn has_asked_all(&self) -> bool {
+        self.distance == 0 && self.pending.is_none()
+    }
+
     /// Takes the next page, when it is there; false at the end.
     pub(super) fn next<E>(&mut self, reads: &mut impl Reads<E>) -> Result<bool, E> {
         if self.pinned == 0 {
