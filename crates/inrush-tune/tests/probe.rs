@@ -110,8 +110,10 @@ fn everything_is_measured_within_the_limits() {
                 .filter(|one| one.mechanism == *mechanism)
                 .map(|one| (one.density, one.ahead))
                 .collect();
-            assert_eq!(replays.len(), 34, "{mechanism:?}: {replays:?}");
-            assert_eq!((replays[0], replays[33]), ((0.01, 0), (1.0, 64)));
+            // No session has more than 64 reads of workers in flight.
+            let wanted = if *mechanism == workers { 28 } else { 34 };
+            assert_eq!(replays.len(), wanted, "{mechanism:?}: {replays:?}");
+            assert_eq!((replays[0], replays[wanted - 1]), ((0.01, 0), (1.0, 64)));
         }
     }
     assert!(measured.replays.iter().all(|one| one.page_us > 0.0 && !one.passes.is_empty()));

@@ -400,16 +400,21 @@ mod tests {
     /// A session of the server that reads, and is stopped in the middle of a read: the server says that it waits for I/O
     /// until it may go on.
     fn stopped_in_a_read(server: &Postgres, pid: &str) {
-        let waits = format!("SELECT wait_event_type FROM pg_stat_activity WHERE pid = {pid}");
-        for _ in 0..2000 {
+        let waits = format!(
+            "SELECT wait_event_type, state, wait_event, query FROM pg_stat_activity WHERE pid = {pid}"
+        );
+        let mut seen = String::new();
+        for attempt in 0..2000 {
             signal(pid, Signal::STOP);
-            if server.psql(&waits) == "IO" {
+            seen = server.psql(&waits);
+            if seen.starts_with("IO|") {
                 return;
             }
             signal(pid, Signal::CONT);
-            std::thread::sleep(Duration::from_millis(1));
+            // Longer now and then: where others have the processors it may not have gone on by then.
+            std::thread::sleep(Duration::from_millis(1 + attempt % 20));
         }
-        panic!("session {pid} was never seen to read");
+        panic!("session {pid} was never seen to read: {seen}");
     }
 
     fn sessions_are_seen(version: u32) {

@@ -6,7 +6,7 @@ use super::budget::Halt;
 use super::direct::{APART, apart, tail_for};
 use super::replay::{Job, LEAST, Readers, replay};
 use super::uring::Ring;
-use super::workers::Workers;
+use super::workers::{MOST_IN_FLIGHT, Workers};
 use crate::io::measured::{Mechanism, PAGE, Replay, median, spread};
 use inrush_core::{Code, Error};
 
@@ -16,6 +16,8 @@ const DENSITIES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 const AHEADS: [u32; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// Those for a bitmap of all pages: what the kernel reads ahead by itself, what spoils that, and what makes up for it.
 const AHEADS_OF_ALL: [u32; 4] = [0, 1, 16, 64];
+/// Those of io_uring beside workers.
+const BESIDE: [u32; 2] = [16, 64];
 /// Most seconds of one replay.
 const SECONDS: f64 = 0.35;
 /// Shares of the bytes and of the seconds that are not given to replays, beside what the tail takes.
@@ -33,8 +35,16 @@ const SLOW_DENSITIES: [f64; 4] = [0.01, 0.5, 1.0, 0.1];
 /// moments, and with what is on its way when it ends.
 const PACE: f64 = 20.0;
 const BETWEEN: f64 = 1.4;
-/// How many replays there are of each way to read ahead, both passes together.
-pub(super) const RUNS: usize = 2 * ((DENSITIES.len() - 1) * AHEADS.len() + AHEADS_OF_ALL.len());
+/// How many replays there are of these ways to read ahead, both passes together.
+pub(super) fn count(mechanisms: &[Mechanism]) -> usize {
+    let of = |density| jobs(mechanisms, density, aheads(density)).len();
+    2 * DENSITIES.into_iter().map(of).sum::<usize>()
+}
+
+/// The distances for a share of the pages.
+fn aheads(density: f64) -> &'static [u32] {
+    if density < 1.0 { &AHEADS } else { &AHEADS_OF_ALL }
+}
 
 /// All replays of these ways to read ahead, up and down, and again where the passes differ. What there is of
 /// them is kept whenever it ends.
@@ -61,11 +71,23 @@ fn jobs(mechanisms: &[Mechanism], density: f64, aheads: &[u32]) -> Vec<Job> {
     // Index scans read page by page in all versions.
     let plain = (!mechanisms.contains(&Mechanism::Advice)).then_some(Mechanism::Advice);
     for ahead in aheads.iter().copied() {
-        for mechanism in mechanisms.iter().chain(plain.as_ref().filter(|_| ahead == 0)) {
+        let these = mechanisms.iter().filter(|one| says_more(mechanisms, **one, ahead));
+        for mechanism in these.chain(plain.as_ref().filter(|_| ahead == 0)) {
             jobs.push(Job { mechanism: *mechanism, density, ahead });
         }
     }
     jobs
+}
+
+/// Whether the replay of this distance says more than others do: each takes bytes from all the others.
+fn says_more(mechanisms: &[Mechanism], mechanism: Mechanism, ahead: u32) -> bool {
+    match mechanism {
+        Mechanism::Advice | Mechanism::CombinedAdvice => true,
+        Mechanism::Workers { .. } => ahead <= MOST_IN_FLIGHT,
+        // Beside workers, which it could replace: whether that is worth a restart.
+        Mechanism::IoUring if mechanisms.len() > 1 => BESIDE.contains(&ahead),
+        Mechanism::IoUring => ahead <= MOST_IN_FLIGHT,
+    }
 }
 
 /// The share of the bytes of a replay. Without advice, or with that for one of all pages, the kernel reads ahead by itself where pages are dense: whole
@@ -80,7 +102,6 @@ fn weight(job: &Job) -> f64 {
 }
 
 fn quickly(run: &mut Run<'_>, readers: &mut Readers, mechanisms: &[Mechanism]) -> Result<(), Halt> {
-    let aheads = |density: f64| if density < 1.0 { &AHEADS[..] } else { &AHEADS_OF_ALL };
     let all: Vec<Job> =
         DENSITIES.iter().flat_map(|density| jobs(mechanisms, *density, aheads(*density))).collect();
     let order: Vec<Job> = all.iter().chain(all.iter().rev()).copied().collect();
@@ -192,7 +213,8 @@ fn whole(replays: &mut Vec<Replay>, mechanisms: &[Mechanism]) {
     let all: Vec<_> = replays.iter().map(|one| (one.mechanism, one.density, one.ahead)).collect();
     replays.retain(|one| {
         let has = |ahead| all.contains(&(one.mechanism, one.density, ahead));
-        !mechanisms.contains(&one.mechanism) || (has(0) && has(1))
+        let begins = |ahead| has(ahead) || !says_more(mechanisms, one.mechanism, ahead);
+        !mechanisms.contains(&one.mechanism) || (begins(0) && begins(1))
     });
 }
 
@@ -287,6 +309,25 @@ mod tests {
         whole(&mut replays, &[sync]);
         let left: Vec<_> = replays.iter().map(|one| (one.mechanism, one.density, one.ahead)).collect();
         assert_eq!(left, [(sync, 0.01, 0), (sync, 0.01, 1), (sync, 0.01, 4), (plain, 0.5, 0)]);
+    }
+
+    #[test]
+    fn no_bytes_go_to_replays_that_say_nothing_new() {
+        let of = |mechanisms: &[Mechanism], wanted: Mechanism| -> Vec<u32> {
+            let jobs = jobs(mechanisms, 0.5, &AHEADS);
+            jobs.iter().filter(|job| job.mechanism == wanted).map(|job| job.ahead).collect()
+        };
+        let workers = Mechanism::Workers { workers: 3 };
+        assert_eq!(of(&[Mechanism::Advice], Mechanism::Advice), AHEADS);
+        assert_eq!(of(&[workers], workers), AHEADS[..8]);
+        assert_eq!(of(&[workers], Mechanism::Advice), [0]);
+        assert_eq!(of(&[Mechanism::IoUring], Mechanism::IoUring), AHEADS[..8]);
+        assert_eq!(of(&[workers, Mechanism::IoUring], Mechanism::IoUring), BESIDE);
+        // What has no beginning to be made is kept without it.
+        let one = |mechanism, ahead| Replay { mechanism, density: 0.5, ahead, page_us: 1.0, passes: vec![] };
+        let mut replays = vec![one(workers, 0), one(workers, 1), one(Mechanism::IoUring, 16)];
+        whole(&mut replays, &[workers, Mechanism::IoUring]);
+        assert_eq!(replays.len(), 3);
     }
 
     #[test]

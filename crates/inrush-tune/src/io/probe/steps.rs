@@ -98,7 +98,7 @@ pub fn run(
             progress,
             step: 0,
             // Two passes of eight depths and of three kinds of sequential reads, cached pages, the replays, the tail.
-            steps: 16 + 6 + 1 + rounds::RUNS * plan.mechanisms.len() + 1,
+            steps: 16 + 6 + 1 + rounds::count(&plan.mechanisms) + 1,
             budget,
             scratch,
         };
