@@ -132,13 +132,9 @@ fn visited(record: &Record, rung: &str, scan: &Scan, table_pages: u64) -> Option
 /// How a server reads ahead.
 fn mechanism(setup: &Setup) -> Mechanism {
     let setting = |name: &str| setup.settings.get(name).map(String::as_str);
-    match setting("io_method") {
-        _ if setup.version < 18 => Mechanism::Advice,
-        Some("sync") => Mechanism::CombinedAdvice,
-        Some("io_uring") => Mechanism::IoUring,
-        // What a server has that says nothing is 3.
-        _ => Mechanism::Workers { workers: setting("io_workers").and_then(|n| n.parse().ok()).unwrap_or(3) },
-    }
+    // What a server has that says nothing.
+    let method = setting("io_method").unwrap_or("worker");
+    Mechanism::of(setup.version * 10_000, Some(method), setting("io_workers").and_then(|n| n.parse().ok()))
 }
 
 #[cfg(test)]

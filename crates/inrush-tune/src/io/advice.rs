@@ -214,9 +214,9 @@ impl Context<'_> {
         ReadAhead::of(self.server.version_num, self.server.io_method.as_deref(), workers, concurrency)
     }
 
-    /// How scans read ahead with so many workers, whatever the distance.
+    /// How scans read ahead with so many workers.
     fn mechanism(&self, workers: Option<u32>) -> Mechanism {
-        self.read_ahead(MOST_CONCURRENCY, workers).mechanism
+        Mechanism::of(self.server.version_num, self.server.io_method.as_deref(), workers)
     }
 
     /// Advice about an option of the tablespace.
@@ -280,9 +280,6 @@ impl Context<'_> {
         }
     }
 }
-
-/// effective_io_concurrency at most (guc_tables.c, MAX_IO_CONCURRENCY).
-const MOST_CONCURRENCY: u32 = 1000;
 
 /// What known scans take now and then: bitmap heap scans of a hundredth, a tenth and half of a table.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // pages of 1 GiB

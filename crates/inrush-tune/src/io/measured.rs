@@ -152,6 +152,19 @@ pub enum Mechanism {
     IoUring,
 }
 
+impl Mechanism {
+    /// That of a server for bitmap heap scans: pages one by one until 17, runs of them since 18, where `io_method` decides
+    /// who reads them.
+    pub fn of(version_num: u32, io_method: Option<&str>, io_workers: Option<u32>) -> Mechanism {
+        match io_method {
+            _ if version_num < 180_000 => Mechanism::Advice,
+            Some("worker") => Mechanism::Workers { workers: io_workers.unwrap_or(3) },
+            Some("io_uring") => Mechanism::IoUring,
+            _ => Mechanism::CombinedAdvice,
+        }
+    }
+}
+
 /// Pages read in ascending order, a share of them left out at random.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replay {

@@ -50,21 +50,14 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// How a server reads ahead for bitmap heap scans: pages one by one until 17, runs of them since 18 (there
-    /// `io_method` decides who reads).
+    /// How a server reads ahead for bitmap heap scans, with so much concurrency: see [`Mechanism::of`].
     pub fn of(
         version_num: u32,
         io_method: Option<&str>,
         io_workers: Option<u32>,
         concurrency: u32,
     ) -> ReadAhead {
-        let mechanism = match io_method {
-            _ if version_num < 180_000 => Mechanism::Advice,
-            Some("worker") => Mechanism::Workers { workers: io_workers.unwrap_or(3) },
-            Some("io_uring") => Mechanism::IoUring,
-            _ => Mechanism::CombinedAdvice,
-        };
-        ReadAhead { mechanism, concurrency }
+        ReadAhead { mechanism: Mechanism::of(version_num, io_method, io_workers), concurrency }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Curves of what was measured, with their tables.
 
 use super::super::measured::{Depth, Engine, Measured, Mechanism, PAGE, Replay, Tail};
-use super::super::model::ReadAhead;
 use super::super::report::{Server, Target};
 use inrush_page::curves::{Curves, Mark, Point, Series};
 use inrush_page::{Column, Text, duration, figure, grouped, percent, table};
@@ -234,9 +233,8 @@ impl Marks {
         let workers = workers.and_then(|one| one.advised.parse().ok()).or(server.io_workers);
         let place = |workers, concurrency: Option<u32>| {
             let method = server.io_method.as_deref();
-            // Of a mechanism alone any distance tells.
-            let ahead = ReadAhead::of(server.version_num, method, workers, concurrency.unwrap_or(16));
-            Some(Place { mechanism: measured.nearest(ahead.mechanism)?, concurrency })
+            let mechanism = measured.nearest(Mechanism::of(server.version_num, method, workers))?;
+            Some(Place { mechanism, concurrency })
         };
         Marks { now: place(server.io_workers, now), advised: place(workers, advised) }
     }

@@ -3,8 +3,9 @@
 use super::candidate::Candidate;
 use super::trial::Trial;
 use super::{PAGES, PASSES, Plan};
-use crate::io::measured::{Depth, Engine, Measured, PAGE, Replay, Stop, StopReason, VERSION, median, spread};
-use crate::io::model::ReadAhead;
+use crate::io::measured::{
+    Depth, Engine, Measured, Mechanism, PAGE, Replay, Stop, StopReason, VERSION, median, spread,
+};
 use crate::io::report::Server;
 use inrush_core::{Code, Error, Result};
 use std::collections::BTreeMap;
@@ -192,11 +193,10 @@ pub(super) fn measured(
     let density = median(&pages).unwrap_or(0.0);
     let mut random = Vec::new();
     let mut replays = Vec::new();
+    let mechanism = Mechanism::of(server.version_num, server.io_method.as_deref(), server.io_workers);
     for (concurrency, trials) in trials {
         let passes: Vec<f64> = trials.iter().map(|trial| trial.page_us).collect();
         let Some(page_us) = median(&passes) else { continue };
-        let ahead =
-            ReadAhead::of(server.version_num, server.io_method.as_deref(), server.io_workers, *concurrency);
         // One at a time, as far as pages lie apart: without read-ahead. With 1 there are up to two in flight.
         if *concurrency != 1 {
             random.push(Depth {
@@ -207,7 +207,7 @@ pub(super) fn measured(
                 passes: passes.iter().map(|us| 1e6 / us).collect(),
             });
         }
-        replays.push(Replay { mechanism: ahead.mechanism, density, ahead: *concurrency, page_us, passes });
+        replays.push(Replay { mechanism, density, ahead: *concurrency, page_us, passes });
     }
     let mut measured = Measured {
         version: VERSION,
