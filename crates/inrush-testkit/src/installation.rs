@@ -126,45 +126,49 @@ impl Installation {
         match version {
             Version::Any => Installation::all().first(),
             Version::Major(major) => Installation::all().iter().find(|one| one.major == major),
-            Version::WithExtension(major) => Installation::with_extension(major),
-            Version::Asserts(major) => Installation::checking(format!("{major}-asserts")),
-            Version::IoUring(major) => Installation::checking(format!("{major}-uring")),
+            Version::WithExtension(major) => {
+                Installation::once(version, || Installation::with_extension(major))
+            }
+            Version::Asserts(major) => {
+                Installation::once(version, || Installation::checking(&format!("{major}-asserts")))
+            }
+            Version::IoUring(major) => {
+                Installation::once(version, || Installation::checking(&format!("{major}-uring")))
+            }
             Version::Blocks { major, block_size } => {
                 Installation::found().iter().find(|one| one.kind() == (major, block_size))
             }
         }
     }
 
-    /// One that `scripts/postgres.sh` has built for tests, which nothing else takes for a server of its version.
-    fn checking(name: String) -> Option<&'static Installation> {
-        static SEEN: OnceLock<Mutex<HashMap<String, Option<&'static Installation>>>> = OnceLock::new();
+    /// One that is looked for, or made, when it is first asked for.
+    fn once(version: Version, find: impl FnOnce() -> Option<Installation>) -> Option<&'static Installation> {
+        static SEEN: OnceLock<Mutex<HashMap<Version, Option<&'static Installation>>>> = OnceLock::new();
         let mut seen = SEEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        let bin = Installation::servers_dir().join("checking").join(&name).join("bin");
-        *seen
-            .entry(name)
-            .or_insert_with(|| Installation::at(&bin, true).map(|one| &*Box::leak(Box::new(one))))
+        *seen.entry(version).or_insert_with(|| find().map(|one| &*Box::leak(Box::new(one))))
+    }
+
+    /// One that `scripts/postgres.sh` has built for tests, which nothing else takes for a server of its version.
+    fn checking(name: &str) -> Option<Installation> {
+        Installation::at(&Installation::servers_dir().join("checking").join(name).join("bin"), true)
     }
 
     /// The installation of a major version in a tree of its own, with the extension. Made when first asked for: seconds.
     ///
     /// # Panics
     /// If the extension cannot be built although the server's headers are there.
-    fn with_extension(major: u32) -> Option<&'static Installation> {
-        static MADE: OnceLock<Mutex<HashMap<u32, Option<&'static Installation>>>> = OnceLock::new();
-        let mut made = MADE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        *made.entry(major).or_insert_with(|| {
-            let plain = Installation::all().iter().find(|one| one.major == major)?;
-            let pgxs = plain.command("pg_config").arg("--pgxs").output().ok()?;
-            let pgxs = PathBuf::from(String::from_utf8(pgxs.stdout).ok()?.trim());
-            plain.pg_config().filter(|_| pgxs.exists())?;
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/extension-server.sh");
-            // The libraries are for pg_config; a shell does without them.
-            let output = plain.command("sh").arg(script).arg(plain.bin.join("pg_config")).output().ok()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "no PostgreSQL {major} with the extension: {said}");
-            let bin = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-            Installation::at(&bin, true).map(|one| &*Box::leak(Box::new(one)))
-        })
+    fn with_extension(major: u32) -> Option<Installation> {
+        let plain = Installation::all().iter().find(|one| one.major == major)?;
+        let pgxs = plain.command("pg_config").arg("--pgxs").output().ok()?;
+        let pgxs = PathBuf::from(String::from_utf8(pgxs.stdout).ok()?.trim());
+        plain.pg_config().filter(|_| pgxs.exists())?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/extension-server.sh");
+        // The libraries are for pg_config; a shell does without them.
+        let output = plain.command("sh").arg(script).arg(plain.bin.join("pg_config")).output().ok()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "no PostgreSQL {major} with the extension: {said}");
+        let bin = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        Installation::at(&bin, true)
     }
 
     /// Whether `version` is installed; if not, says on standard error that the test is skipped (or panics
