@@ -11,7 +11,6 @@ use super::{Run, budget::Budget};
 use crate::io::measured::{Mechanism, PAGE, median};
 use inrush_core::Error;
 use rustix::fs::Advice;
-use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -67,25 +66,27 @@ pub(super) fn replay(
     let pages = ascending(run.scratch.pages(), job.density, wanted, &mut run.random);
     let latest = run.budget.limit(4.0 * seconds, bytes).until;
     let mut end = End { least, latest, ..End::new(&run.budget, limit) };
-    let most = if job.mechanism == Mechanism::Advice { job.ahead } else { job.ahead.min(MOST_IN_FLIGHT) };
-    end.steady = Steady::new(most);
+    let most = match job.mechanism {
+        Mechanism::Workers { .. } | Mechanism::IoUring => job.ahead.min(MOST_IN_FLIGHT),
+        Mechanism::Advice | Mechanism::CombinedAdvice => job.ahead,
+    };
+    let mut steady = Steady::new(most);
     let began = Instant::now();
     let read = match (job.mechanism, pool) {
-        (Mechanism::Advice, _) => advise(&file, &pages, job.ahead, &mut end),
+        (Mechanism::Advice, _) => advise(&file, &pages, most, &mut end, &mut steady),
         (Mechanism::Workers { .. }, Some(pool)) if job.ahead > 0 => {
             let mut scan = pool.scan(files, file);
-            drain(&pages, most, false, &mut scan, &mut end)
+            drain(&pages, most, false, &mut scan, &mut end, &mut steady)
         }
         (Mechanism::IoUring, _) if job.ahead > 0 => {
             let Some(ring) = &mut readers.ring else { return Ok(None) };
-            drain(&pages, most, false, &mut ring.scan(file), &mut end)
+            drain(&pages, most, false, &mut ring.scan(file), &mut end, &mut steady)
         }
         // Without concurrency nobody is asked to read: the session does it, with neighbours in one read.
-        _ => drain(&pages, job.ahead, true, &mut Kernel::new(&file), &mut end),
+        _ => drain(&pages, most, true, &mut Kernel::new(&file), &mut end, &mut steady),
     };
     let read = read.map_err(|error| unreadable(&error))?;
     let took = began.elapsed().as_secs_f64();
-    let steady = end.steady.page_us();
     // Where nobody counts what the kernel reads ahead, it may have been all that lies in between.
     let span = pages.iter().take(usize::try_from(read).unwrap_or(usize::MAX)).max().zip(pages.first());
     let between = span.map_or(0, |(last, first)| u64::from(last.saturating_sub(*first)) + 1);
@@ -95,7 +96,7 @@ pub(super) fn replay(
         run.budget.check()?;
     }
     #[allow(clippy::cast_precision_loss)] // pages of a file
-    Ok((read >= LEAST).then(|| steady.unwrap_or(took * 1e6 / read as f64)))
+    Ok((read >= LEAST).then(|| steady.page_us().unwrap_or(took * 1e6 / read as f64)))
 }
 
 /// What a page takes while as many reads are in flight as may be: without the first pages, of which few are asked for
@@ -119,20 +120,20 @@ impl Steady {
 
     /// So many pages have been taken; all have been asked for, or not.
     fn page(&mut self, taken: u64, asked_all: bool) {
-        if self.most < 2 || self.to.is_some() {
-        } else if asked_all {
-            self.to = Some((Instant::now(), taken));
-        } else if self.from.is_none() && taken >= self.most {
-            self.from = Some((Instant::now(), taken));
+        let moment = || (Instant::now(), taken);
+        if asked_all {
+            self.to.get_or_insert_with(moment);
+        } else if taken >= self.most {
+            self.from.get_or_insert_with(moment);
         }
     }
 
-    /// Microseconds; `None` if there were too few pages.
+    /// Microseconds; `None` if there were too few pages, or if they were read one by one: nothing is to be left out then.
     fn page_us(&self) -> Option<f64> {
         let ((from, first), (to, last)) = (self.from?, self.to?);
         let pages = last - first;
         #[allow(clippy::cast_precision_loss)] // pages of a file
-        (pages >= (Self::BURSTS * self.most).max(LEAST))
+        (self.most > 1 && pages >= (Self::BURSTS * self.most).max(LEAST))
             .then(|| (to - from).as_secs_f64() * 1e6 / pages as f64)
     }
 }
@@ -147,22 +148,12 @@ struct End<'a> {
     counted_before: Option<u64>,
     pages: u64,
     over: bool,
-    steady: Steady,
 }
 
 impl<'a> End<'a> {
     fn new(budget: &'a Budget<'a>, limit: Limit) -> End<'a> {
         let latest = limit.until;
-        End {
-            budget,
-            limit,
-            least: 0,
-            latest,
-            counted_before: counted(),
-            pages: 0,
-            over: false,
-            steady: Steady::new(0),
-        }
+        End { budget, limit, least: 0, latest, counted_before: counted(), pages: 0, over: false }
     }
 
     /// A page is about to be asked for.
@@ -187,7 +178,7 @@ impl<'a> End<'a> {
 /// BitmapAdjustPrefetchTarget, BitmapPrefetch): it advises *after* it has read a page, up to `most` pages beyond, so
 /// with 1 the page that is advised is the next one read, at once. How far ahead it aims doubles page by page; tuples of
 /// a page add to that, of which there is one here.
-fn advise(file: &File, pages: &[u32], most: u32, end: &mut End<'_>) -> io::Result<u64> {
+fn advise(file: &File, pages: &[u32], most: u32, end: &mut End<'_>, steady: &mut Steady) -> io::Result<u64> {
     #[allow(clippy::cast_possible_truncation)] // 8192
     let mut buffer = vec![0u8; PAGE as usize];
     let mut ramp = Ramp::new(most);
@@ -204,7 +195,7 @@ fn advise(file: &File, pages: &[u32], most: u32, end: &mut End<'_>) -> io::Resul
             advised += 1;
         }
         at += 1;
-        end.steady.page(at as u64, advised == last);
+        steady.page(at as u64, advised == last);
         if end.is_over() {
             last = last.min(advised.max(at));
         }
@@ -243,15 +234,14 @@ fn drain(
     sync: bool,
     reads: &mut impl Reads<io::Error>,
     end: &mut End<'_>,
+    steady: &mut Steady,
 ) -> io::Result<u64> {
-    let end = RefCell::new(end);
-    let left = pages.iter().copied().take_while(|_| !end.borrow_mut().is_over());
+    let left = pages.iter().copied().take_while(|_| !end.is_over());
     let mut stream = Stream::new(left, concurrency, sync);
     let mut read = 0;
     while stream.next(reads)? {
         read += 1;
-        let asked_all = stream.has_asked_all();
-        end.borrow_mut().steady.page(read, asked_all);
+        steady.page(read, stream.has_asked_all());
     }
     Ok(read)
 }
@@ -408,11 +398,15 @@ mod tests {
         let over = Limit { until: Instant::now() - Duration::from_secs(1), ..limit };
         for most in [0, 1, 16] {
             let end = || End { least: LEAST, latest: limit.until, ..End::new(&budget, over) };
-            assert!((16..64).contains(&advise(&file, &pages, most, &mut end()).unwrap()), "{most}");
-            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut end()).unwrap();
+            assert!(
+                (16..64).contains(&advise(&file, &pages, most, &mut end(), &mut Steady::new(most)).unwrap()),
+                "{most}"
+            );
+            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut end(), &mut Steady::new(most))
+                .unwrap();
             assert!((16..64).contains(&read), "{most}: {read}");
             let late = || End { latest: over.until, ..end() };
-            assert_eq!(advise(&file, &pages, most, &mut late()).unwrap(), 1);
+            assert_eq!(advise(&file, &pages, most, &mut late(), &mut Steady::new(most)).unwrap(), 1);
         }
     }
 
@@ -425,13 +419,33 @@ mod tests {
         let pages: Vec<u32> = (0..200).collect();
         for most in [0, 1, 16, 256] {
             let limit = budget.limit(10.0, u64::MAX);
-            assert_eq!(advise(&file, &pages, most, &mut End::new(&budget, limit)).unwrap(), 200);
+            assert_eq!(
+                advise(&file, &pages, most, &mut End::new(&budget, limit), &mut Steady::new(most)).unwrap(),
+                200
+            );
             // No time at all: the first page, and what is advised by then.
             let over = Limit { until: Instant::now() - Duration::from_secs(1), ..limit };
-            assert_eq!(advise(&file, &pages, most, &mut End::new(&budget, over)).unwrap(), 1);
-            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut End::new(&budget, over));
+            assert_eq!(
+                advise(&file, &pages, most, &mut End::new(&budget, over), &mut Steady::new(most)).unwrap(),
+                1
+            );
+            let read = drain(
+                &pages,
+                most,
+                true,
+                &mut Kernel::new(&file),
+                &mut End::new(&budget, over),
+                &mut Steady::new(most),
+            );
             assert_eq!(read.unwrap(), 0);
-            let read = drain(&pages, most, true, &mut Kernel::new(&file), &mut End::new(&budget, limit));
+            let read = drain(
+                &pages,
+                most,
+                true,
+                &mut Kernel::new(&file),
+                &mut End::new(&budget, limit),
+                &mut Steady::new(most),
+            );
             assert_eq!(read.unwrap(), 200);
         }
     }

@@ -59,15 +59,19 @@ pub(super) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Waits until a read has ended, and takes notice of all that have.
-    fn reap(&mut self) -> io::Result<()> {
+    /// Hands the kernel what is to be read, and waits until so many reads have ended.
+    fn enter(&self, ended: usize) -> io::Result<()> {
         loop {
-            match self.ring.ring.submit_and_wait(1) {
-                Ok(_) => break,
+            match self.ring.ring.submit_and_wait(ended) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                done => return done.map(drop),
             }
         }
+    }
+
+    /// Waits until a read has ended, and takes notice of all that have.
+    fn reap(&mut self) -> io::Result<()> {
+        self.enter(1)?;
         for ended in self.ring.ring.completion() {
             // The number of the buffer, as it was sent. Each is used by one read at a time.
             let slot = usize::try_from(ended.user_data()).unwrap_or(usize::MAX);
@@ -106,13 +110,7 @@ impl Reads<io::Error> for Scan<'_> {
         // As many entries as buffers, and each is submitted at once: there is room.
         pushed.map_err(io::Error::other)?;
         self.started.push_back(Started { slot: Some(slot), outcome: None });
-        loop {
-            match self.ring.ring.submit() {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.enter(0)
     }
 
     fn wait(&mut self, read: Read) -> io::Result<()> {
